@@ -1,0 +1,35 @@
+#include "icache/policy/policy_store.h"
+
+#include <utility>
+
+namespace icache {
+
+PolicyStore::PolicyStore(absl::Duration default_ttl)
+    : default_ttl_(default_ttl), current_(std::make_shared<const PolicySet>()) {}
+
+std::shared_ptr<const PolicySet> PolicyStore::Current() const {
+  MutexLock lock(&mutex_);
+  return current_;
+}
+
+void PolicyStore::Publish(std::shared_ptr<const PolicySet> set) {
+  {
+    MutexLock lock(&mutex_);
+    current_.swap(set);
+    ++version_;
+  }
+  // The old set, now in `set`, dies outside the lock.
+}
+
+RetentionRules PolicyStore::For(std::string_view tenant_id) const {
+  const std::shared_ptr<const PolicySet> set = Current();
+  const CachePolicy& policy = set->PolicyFor(tenant_id);
+  return {.ttl = TtlOf(policy), .algorithm = policy.eviction, .max_prefixes = set->QuotaFor(tenant_id)};
+}
+
+uint64_t PolicyStore::Version() const {
+  MutexLock lock(&mutex_);
+  return version_;
+}
+
+}  // namespace icache
