@@ -539,9 +539,9 @@ bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
   while (sweep_next_ != nullptr && budget > 0) {
     --budget;  // for the visit
     Replica& replica = *sweep_next_;
-    const Tenant& tenant = *replica.model->tenant;
-    const int64_t dead_us = absl::ToUnixMicros(now - context_->retention->For(tenant.name).ttl);
-    std::atomic<int64_t>& expired = context_->counters.expired[tenant.lfu.load(std::memory_order_relaxed) ? 1 : 0];
+    const RetentionRules rules = context_->retention->For(replica.model->tenant->name);
+    const int64_t dead_us = absl::ToUnixMicros(now - rules.ttl);
+    std::atomic<int64_t>& expired = context_->counters.expired[rules.algorithm == EvictionAlgorithm::kLfu ? 1 : 0];
     for (auto& [scope, presence] : replica.presences) {
       if (presence->lease_us > dead_us) continue;
       while (budget > 0) {
