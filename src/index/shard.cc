@@ -256,8 +256,8 @@ void Shard::RemoveEntry(EntryId id) {
     partition.wide.Erase(std::string_view(prefix.wide_bytes.get(), prefix.wide_size));
     Account(-kWideBytes - prefix.wide_size);
   }
+  Account(-kPrefixBytes - HeapBytes(prefix.holders));  // an emptied list keeps its capacity
   prefixes_.Free(prefix_id);
-  Account(-kPrefixBytes);
   --scope.prefixes;
   --scope.model->prefixes;
   scope.model->tenant->prefixes.fetch_sub(1, std::memory_order_relaxed);
