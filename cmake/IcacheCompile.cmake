@@ -5,10 +5,22 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(icache_compile INTERFACE -Wthread-safety -Werror=thread-safety)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # Optimising, g++ 12 sees overlaps in "literal" + std::string that are not there (GCC bug 105651).
+  target_compile_options(icache_compile INTERFACE $<$<CONFIG:RelWithDebInfo>:-Wno-restrict>)
+endif()
+
 if(ICACHE_SANITIZE)
   add_compile_options(-fsanitize=${ICACHE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1)
   add_link_options(-fsanitize=${ICACHE_SANITIZE})
+  target_sources(icache_compile INTERFACE ${CMAKE_SOURCE_DIR}/cmake/sanitizer_options.cc)
 endif()
 
 # "Optimised, symbols kept": CMake's own RelWithDebInfo stops at -O2 and keeps assertions off, as wanted.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
+
+if(ICACHE_FUZZERS)
+  # Everything is instrumented, so that the fuzzers see their way through the rooms; only they link libFuzzer.
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -O1)
+  add_link_options(-fsanitize=address,undefined)
+endif()

@@ -1,5 +1,6 @@
 # Everything the project takes from Debian 12. Names and traps differ from upstream's documentation: protobuf is found
-# in module mode only, xxHash and libcrypto by pkg-config, and yaml-cpp 0.7 has a target without a namespace.
+# in module mode only, xxHash, libcrypto and libmicrohttpd by pkg-config, and yaml-cpp 0.7 has a target without
+# a namespace.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(absl CONFIG REQUIRED)
@@ -14,5 +15,6 @@ find_package(GTest CONFIG REQUIRED)
 find_package(benchmark CONFIG REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
-pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)  # the HTTP client of tests
 include(IcacheGrpc)

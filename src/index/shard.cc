@@ -25,7 +25,7 @@ constexpr int64_t kStatsBytes = sizeof(ReplicaStats) + 16;
 constexpr int64_t kModelBytes = sizeof(Model) + 512;  // the tenant's and the model's records included
 
 // Longest client_version that is kept.
-constexpr size_t kMaxClientVersionBytes = 256;
+constexpr size_t kMaxClientVersionBytes = 512;
 
 float FiniteOrZero(float value) { return std::isfinite(value) ? value : 0; }
 
@@ -165,6 +165,10 @@ PrefixId Shard::MakePrefix(Partition& partition, const BlockHash& hash) {
   scope.model->record->prefixes.fetch_add(1, std::memory_order_relaxed);
   context_->counters.prefixes.fetch_add(1, std::memory_order_relaxed);
   return id;
+}
+
+bool Shard::HasRoomForIdle() const {
+  return context_->counters.idle_replicas.load(std::memory_order_relaxed) < context_->options.max_idle_replicas;
 }
 
 void Shard::Account(int64_t bytes) { context_->counters.memory_bytes.fetch_add(bytes, std::memory_order_relaxed); }
@@ -337,6 +341,11 @@ void Shard::DestroyPresence(Presence& presence) {
 }
 
 void Shard::SettleReplica(Replica& replica) {
+  if (replica.presences.empty() && !replica.IsEmpty() && !replica.counted_idle && !HasRoomForIdle()) {
+    // Names come without end; what is known of replicas that hold nothing is kept only within bounds.
+    DropStats(replica);
+    replica.fence_us = kNoTime;
+  }
   const bool empty = replica.IsEmpty();
   const bool idle = !empty && replica.presences.empty();
   if (idle != replica.counted_idle) {
@@ -437,9 +446,7 @@ Shard::Verdict Shard::BeginClear(const Origin& origin, int64_t ttl_us) {
     const bool fenced = replica->IsFenced(origin.now_us);
     const bool known = !replica->presences.empty() || replica->stats != nullptr;
     if ((fenced && origin.time_us > replica->fence_us) || (!fenced && known)) {
-      const bool room =
-          context_->counters.idle_replicas.load(std::memory_order_relaxed) < context_->options.max_idle_replicas;
-      if (room || replica->counted_idle) {
+      if (HasRoomForIdle() || replica->counted_idle) {
         replica->fence_us = origin.time_us;
         replica->fence_expires_us = origin.now_us > std::numeric_limits<int64_t>::max() - ttl_us
                                         ? std::numeric_limits<int64_t>::max()
@@ -495,7 +502,7 @@ Shard::Verdict Shard::SetStats(const Origin& origin, const StatsReport& report) 
   Replica* replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) {
-    if (context_->counters.idle_replicas.load(std::memory_order_relaxed) >= context_->options.max_idle_replicas) {
+    if (!HasRoomForIdle()) {
       return Verdict::kRefused;
     }
     replica = &MakeReplica(origin);

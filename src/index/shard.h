@@ -291,11 +291,14 @@ class Shard {
   // Ends a step: queues what needs it and frees presences, scopes, replicas and models that hold nothing. References
   // to any of them are void afterwards.
   void Settle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Frees the replica, and its model, if empty; else counts it as idle or not.
+  // Frees the replica, and its model, if empty; else counts it as idle or not. One that turns idle beyond the bound is
+  // emptied first.
   void SettleReplica(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DestroyPresence(Presence& presence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropStats(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   EntryTree::Victim FirstVictim(Presence& presence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether one more replica may be kept for its stats or fence alone.
+  bool HasRoomForIdle() const;
   void Account(int64_t bytes);
 
   IndexContext* const context_;

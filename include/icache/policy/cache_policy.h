@@ -17,10 +17,10 @@ namespace icache {
 // One tenant's policy. A tenant without one has exactly these defaults.
 struct CachePolicy {
   EvictionAlgorithm eviction = EvictionAlgorithm::kLru;
-  std::optional<absl::Duration> eviction_ttl;  // > 0; nullopt = the server's default
-  int64_t minimum_prefix_tokens = 0;           // request-side gate, >= 0
-  int64_t minimum_matched_tokens = 64;         // per-replica floor, >= 0; 0 = off
-  double routing_floor_score = 0.1;            // whole-response floor, finite, >= 0; 0 = off
+  std::optional<absl::Duration> eviction_ttl = std::nullopt;  // > 0; nullopt = the server's default
+  int64_t minimum_prefix_tokens = 0;                          // request-side gate, >= 0
+  int64_t minimum_matched_tokens = 64;                        // per-replica floor, >= 0; 0 = off
+  double routing_floor_score = 0.1;                           // whole-response floor, finite, >= 0; 0 = off
   bool affinity_routing = true;
   int64_t lookup_timeout_ms = 0;  // <= 0 = no deadline
   bool enable_chain_matching = true;

@@ -1,0 +1,73 @@
+// HttpServer: /healthz, /readyz and /metrics for probes and scrapers. Source: contract/metrics.md.
+//
+//   GET or HEAD /healthz   200 "ok" while the process lives
+//               /readyz    200 "ok", or 503 and one line that says why not
+//               /metrics   200 and the page, as Prometheus text format 0.0.4
+//
+// Any other path is 404, any other method 405. Each connection carries one request and is closed after the answer; a
+// body is never waited for, nor handed on.
+//
+// GNU libmicrohttpd does the work, on one thread of its own that never waits for a client: those that send or read
+// slowly, or not at all, hold nothing but their connections, and of those only so many:
+//
+//   1. A connection on which no byte moves is closed after `idle_timeout`.
+//   2. One address has at most its share of the connections; what is over it is closed at once. So a client that keeps
+//      its connections alive byte by byte, which 1 does not end, leaves the rest to the others.
+//   3. What is over the bound on all connections waits to be accepted until there is room again.
+//   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+struct MHD_Daemon;
+
+namespace icache {
+
+struct HttpServerOptions {
+  std::string address = "0.0.0.0:8080";       // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
+  unsigned max_connections = 256;             // >= 1
+  unsigned max_connections_per_address = 64;  // >= 1
+  size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
+  absl::Duration idle_timeout = absl::Seconds(10);  // whole seconds without a byte sent or received, >= 1 s
+};
+
+// What the endpoints say. Called on the server's thread, one at a time; they must not block. What they throw costs the
+// request its answer, no more.
+struct HttpHandlers {
+  std::function<absl::Status()> ready;   // OK while lookups are served, else its message is the reason
+  std::function<std::string()> metrics;  // the body of /metrics
+};
+
+class HttpServer {
+ public:
+  // Listens before it returns. Errors: InvalidArgument for an address that is no HOST:PORT or does not resolve,
+  // Unavailable for one that cannot be listened on (taken, not ours, no permission); both name the address.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options, HttpHandlers handlers);
+  // Stops.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // The port listened on.
+  int port() const { return port_; }
+
+  // Closes every connection and returns once the thread has ended, whatever the clients do. Calls after the first do
+  // nothing. Not thread-safe.
+  void Stop();
+
+ private:
+  HttpServer(int port, HttpHandlers handlers);
+
+  const int port_;
+  const HttpHandlers handlers_;
+  MHD_Daemon* daemon_ = nullptr;  // owned; null once stopped
+};
+
+}  // namespace icache

@@ -1,0 +1,81 @@
+// Metrics: the daemon's /metrics page and the counters behind it.
+//
+// The daemon hands one Metrics to the router and to the ingest path as their observer. Counters are kept here; gauges
+// and what the index counts itself are read from the index when the page is rendered. docs/metrics.md lists every
+// series. Source: contract/metrics.md.
+//
+// Requests choose model names, so the values of the `model` label are bounded:
+//   1. A model that the index does not hold (no entry, no stats) counts under model="other".
+//   2. At most kMaxModels models have series of their own, first come; the rest count under "other".
+//   3. A model that has drained loses its gauges at once, and its counters and its place kDrainedCounterLife later. One
+//      that comes back earlier continues its counters.
+//
+// Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "icache/base/clock.h"
+#include "icache/index/ingest_observer.h"
+#include "icache/index/prefix_index.h"
+#include "icache/routing/lookup.h"
+#include "icache/telemetry/build_info.h"
+
+namespace icache {
+
+class ModelTallies;
+
+class Metrics final : public LookupObserver, public IngestObserver {
+ public:
+  static constexpr size_t kMaxModels = 1000;
+  static constexpr absl::Duration kDrainedCounterLife = absl::Hours(1);
+
+  // `index` and `clock` are not owned and must outlive the object.
+  Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build = CompiledBuild());
+  ~Metrics() override;
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  // On the hot path: one lock that other threads rarely want, one probe, no allocation for a model seen before.
+  void OnLookup(const LookupOutcome& outcome) override;
+
+  // Asks the index whether it holds the model, so it must not be called under one of the index's locks.
+  void OnUpdate(std::string_view model_id, const ApplyResult& result) override;
+  void OnEvent(CacheEventType type, const ApplyResult& result) override;
+
+  // Whether lookups are being served; false at first.
+  void SetServing(bool serving);
+  // The policies of the start are in force.
+  void RecordPolicyLoad();
+  // A reload has put a new set in force, or was refused.
+  void RecordPolicyReload(bool success);
+
+  // Notes which models have drained and forgets those that did so an hour ago. Render() does it too; called after each
+  // sweep of the index it dates the drains by itself, whether or not anybody scrapes. O(models held).
+  void Sweep();
+
+  // The page, in the Prometheus text format 0.0.4. O(series).
+  std::string Render();
+
+ private:
+  const PrefixIndex* const index_;
+  const Clock* const clock_;
+  const BuildInfo build_;
+  const std::optional<absl::Time> process_started_at_;  // nullopt where /proc cannot be read
+  const std::unique_ptr<ModelTallies> tallies_;         // locks itself
+
+  // Single values that nothing else depends on: relaxed.
+  std::atomic<bool> serving_ = false;
+  std::atomic<int64_t> reload_successes_ = 0;
+  std::atomic<int64_t> reload_failures_ = 0;
+  std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
+};
+
+}  // namespace icache
