@@ -1,0 +1,80 @@
+// CallQueue: one gRPC completion queue with the one thread that serves it and the calls that are posted on it.
+//
+// Life: Add* while nothing runs, Start, any number of calls, Drain (streams end, unary calls go on), then, once the
+// gRPC server is shut down, Stop. Whatever concerns the calls happens on the queue's own thread; Drain and Stop reach
+// it as completions too, so nothing here is locked.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "rpc/completion.h"
+#include "rpc/rpc_service.h"
+#include "rpc/stream_pool.h"
+#include "rpc/unary_call.h"
+
+namespace icache {
+
+class CallQueue {
+ public:
+  // `name` is the thread's, at most 15 bytes.
+  CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  // Stops first if need be.
+  ~CallQueue();
+  CallQueue(const CallQueue&) = delete;
+  CallQueue& operator=(const CallQueue&) = delete;
+
+  // Calls will be answered by `method`; `posted` of them wait for clients at a time.
+  void AddUnary(RpcService* service, UnaryCall::RequestFunction request, std::unique_ptr<UnaryMethod> method,
+                size_t posted);
+  // At most `max_open` streams, made by `factory`, at a time.
+  void AddStreams(StreamPool::Factory factory, size_t max_open);
+
+  // For streams to post themselves on.
+  grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+
+  // Posts the calls and starts the thread. Requires that the gRPC server runs.
+  void Start();
+  // Asks the thread to end every stream, open or yet to come. Requires Start().
+  void Drain();
+  // Waits until no call is posted or being answered any more, which comes about once the gRPC server has begun to shut
+  // down, but not beyond `give_up_at`.
+  void AwaitQuiet(absl::Time give_up_at);
+  // Ends the thread and waits for it. Requires that the gRPC server has shut down or never ran. Idempotent.
+  void Stop();
+
+ private:
+  // A completion that runs a function on the queue's thread.
+  class Signal final : public Completion {
+   public:
+    explicit Signal(std::function<void()> function) : function_(std::move(function)) {}
+    void Raise(grpc::CompletionQueue* queue) { alarm_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), tag()); }
+    void OnCompletion(bool /*ok*/) override { function_(); }
+
+   private:
+    const std::function<void()> function_;
+    grpc::Alarm alarm_;
+  };
+
+  void Run();
+
+  const std::string name_;
+  const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  QueueState state_;  // the thread's own once it runs
+  std::vector<std::unique_ptr<UnaryPool>> unary_pools_;
+  std::vector<std::unique_ptr<StreamPool>> stream_pools_;
+  Signal drain_;
+  Signal stop_;
+  absl::Notification quiet_;
+  std::thread thread_;
+};
+
+}  // namespace icache

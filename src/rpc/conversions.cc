@@ -1,0 +1,183 @@
+#include "icache/rpc/conversions.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "absl/types/span.h"
+
+namespace icache {
+namespace {
+
+namespace wire = ::inferencecache::v1alpha1;
+
+template <typename T>
+absl::Span<const T> SpanOf(const google::protobuf::RepeatedField<T>& field) {
+  return {field.data(), static_cast<size_t>(field.size())};
+}
+
+// Appends a view of each element of `field` and returns the part of `views` that they fill. Views given out earlier
+// stay valid only while `views` has room.
+absl::Span<const std::string_view> AppendViews(const google::protobuf::RepeatedPtrField<std::string>& field,
+                                               std::vector<std::string_view>* views) {
+  const size_t begin = views->size();
+  views->insert(views->end(), field.begin(), field.end());
+  return {views->data() + begin, views->size() - begin};
+}
+
+template <typename T>
+size_t BufferBytes(const std::vector<T>& buffer) {
+  return buffer.capacity() * sizeof(T);
+}
+
+wire::CacheTier TierToWire(Tier tier) {
+  switch (tier) {
+    case Tier::kT1:
+      return wire::CACHE_TIER_T1;
+    case Tier::kT2:
+      return wire::CACHE_TIER_T2;
+    case Tier::kT3:
+      return wire::CACHE_TIER_T3;
+    case Tier::kUnknown:
+      return wire::CACHE_TIER_UNSPECIFIED;
+  }
+  return wire::CACHE_TIER_UNSPECIFIED;
+}
+
+CacheEventType EventTypeFromWire(wire::CacheEvent::Type type) {
+  switch (type) {
+    case wire::CacheEvent::PREFIX_ADDED:
+      return CacheEventType::kPrefixAdded;
+    case wire::CacheEvent::PREFIX_EVICTED:
+      return CacheEventType::kPrefixEvicted;
+    case wire::CacheEvent::REPLICA_UPDATED:
+      return CacheEventType::kReplicaUpdated;
+    case wire::CacheEvent::ALL_CLEARED:
+      return CacheEventType::kAllCleared;
+    default:  // an open enum: any number may arrive
+      return CacheEventType::kUnspecified;
+  }
+}
+
+StatsReport StatsFromWire(const wire::ReplicaStats& message) {
+  return {.cache_memory_bytes = message.cache_memory_bytes(),
+          .hit_rate = message.hit_rate(),
+          .pressure = message.pressure(),
+          .client_version = message.client_version(),
+          .t2_hit_tokens = message.t2_hit_tokens(),
+          .t2_query_tokens = message.t2_query_tokens()};
+}
+
+}  // namespace
+
+std::optional<absl::Time> StampFromWire(int64_t timestamp_us) {
+  if (timestamp_us == 0) return std::nullopt;
+  return absl::FromUnixMicros(std::max<int64_t>(timestamp_us, 0));
+}
+
+const LookupRequest& LookupRequestView::Read(const wire::LookupRouteRequest& message, absl::Time deadline) {
+  block_hashes_.clear();
+  candidates_.clear();
+  request_ = {.model_id = message.model_id(),
+              .tenant_id = message.tenant_id(),
+              .hash_scheme = message.hash_scheme(),
+              .adapter_id = message.adapter_id(),
+              .chain = {.block_hashes = AppendViews(message.block_hashes(), &block_hashes_),
+                        .block_token_counts = SpanOf(message.block_token_counts()),
+                        .block_hashes_u64 = SpanOf(message.block_hashes_u64()),
+                        .tokens_per_block = message.tokens_per_block()},
+              .prefix_hash = message.prefix_hash(),
+              .prefix_token_count = message.prefix_token_count(),
+              .token_ids = SpanOf(message.token_ids()),
+              .prompt_text = message.prompt_text(),
+              .ttft_ms = message.slo().ttft_ms(),
+              .candidate_replica_ids = AppendViews(message.candidate_replica_ids(), &candidates_),
+              .max_replicas = message.max_replicas(),
+              .deadline = deadline};
+  return request_;
+}
+
+void LookupRequestView::Trim(size_t max_bytes) {
+  if (BufferBytes(block_hashes_) + BufferBytes(candidates_) > max_bytes) *this = LookupRequestView();
+}
+
+const StateUpdate& StateUpdateView::Read(const wire::CacheStateUpdate& message) {
+  size_t hash_count = message.evicted_hashes_size();
+  for (const wire::PrefixEntry& entry : message.prefixes()) hash_count += entry.block_hashes_size();
+  hashes_.clear();
+  hashes_.reserve(hash_count);  // so that no view handed out below moves
+  prefixes_.clear();
+  prefixes_.reserve(message.prefixes_size());
+  for (const wire::PrefixEntry& entry : message.prefixes()) {
+    prefixes_.push_back({.chain = {.block_hashes = AppendViews(entry.block_hashes(), &hashes_),
+                                   .block_token_counts = SpanOf(entry.block_token_counts()),
+                                   .block_hashes_u64 = SpanOf(entry.block_hashes_u64()),
+                                   .tokens_per_block = entry.tokens_per_block()},
+                         .prefix_hash = entry.prefix_hash(),
+                         .token_count = entry.token_count(),
+                         .tier = static_cast<int32_t>(entry.tier()),
+                         .adapter_id = entry.adapter_id()});
+  }
+  update_ = {.replica_id = message.replica_id(),
+             .model_id = message.model_id(),
+             .tenant_id = message.tenant_id(),
+             .hash_scheme = message.hash_scheme(),
+             .adapter_id = message.adapter_id(),
+             .stamped_at = StampFromWire(message.timestamp_us()),
+             .clear = message.clear(),
+             .evicted_hashes = AppendViews(message.evicted_hashes(), &hashes_),
+             .evicted_hashes_u64 = SpanOf(message.evicted_hashes_u64()),
+             .prefixes = prefixes_,
+             .retains_all = message.retains_all(),
+             .stats = message.has_stats() ? std::optional(StatsFromWire(message.stats())) : std::nullopt};
+  return update_;
+}
+
+void StateUpdateView::Trim(size_t max_bytes) {
+  if (BufferBytes(hashes_) + BufferBytes(prefixes_) > max_bytes) *this = StateUpdateView();
+}
+
+CacheEvent CacheEventFromWire(const wire::CacheEvent& message) {
+  return {.type = EventTypeFromWire(message.type()),
+          .replica_id = message.replica_id(),
+          .model_id = message.model_id(),
+          .tenant_id = message.tenant_id(),
+          .prefix_hash = message.prefix_hash(),
+          .adapter_id = message.adapter_id(),
+          .stamped_at = StampFromWire(message.timestamp_us())};
+}
+
+void LookupAnswerToWire(const LookupAnswer& answer, absl::Duration latency, wire::LookupRouteResponse* message) {
+  message->Clear();
+  for (const ReplicaScore& row : answer.rows) {
+    wire::ReplicaScore* score = message->add_replica_scores();
+    score->set_replica_id(row.replica_id);
+    score->set_score(row.score);
+    score->set_matched_tokens(row.matched_tokens);
+    score->set_estimated_cache_hit_prob(row.estimated_cache_hit_prob);
+    score->set_tier(TierToWire(row.tier));
+  }
+  const std::string_view reason = ReasonCodeName(answer.reason);
+  message->set_reason_code(reason.data(), reason.size());
+  message->set_lookup_latency_us(absl::ToInt64Microseconds(latency));
+  message->set_adapter_id(answer.adapter_id.data(), answer.adapter_id.size());
+}
+
+void CacheStateToWire(const CacheState& state, wire::GetCacheStateResponse* message) {
+  message->Clear();
+  message->mutable_replicas()->Reserve(static_cast<int>(state.replicas.size()));
+  for (const ReplicaState& replica : state.replicas) {
+    wire::ReplicaStats* stats = message->add_replicas();
+    stats->set_replica_id(replica.replica_id);
+    stats->set_cache_memory_bytes(replica.stats.cache_memory_bytes);
+    stats->set_hit_rate(replica.stats.hit_rate);
+    stats->set_pressure(replica.stats.pressure);
+    stats->set_client_version(replica.stats.client_version);
+    stats->set_t2_hit_tokens(replica.stats.t2_hit_tokens);
+    stats->set_t2_query_tokens(replica.stats.t2_query_tokens);
+  }
+  message->mutable_summary()->set_total_prefixes(state.total_prefixes);
+  message->mutable_summary()->set_hot_prefixes(state.hot_prefixes);
+}
+
+}  // namespace icache

@@ -1,0 +1,52 @@
+#include "rpc/methods.h"
+
+#include <chrono>
+#include <string>
+
+namespace icache {
+namespace {
+
+namespace wire = ::inferencecache::v1alpha1;
+
+absl::Time DeadlineOf(const grpc::ServerContext& context) {
+  const std::chrono::system_clock::time_point deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return absl::FromChrono(deadline);
+}
+
+}  // namespace
+
+void LookupRouteMethod::Handle(const grpc::ServerContext& context, absl::Time received_at,
+                               const wire::LookupRouteRequest& request, wire::LookupRouteResponse* response) {
+  const LookupRequest& lookup = view_.Read(request, DeadlineOf(context));
+  const absl::Duration latency = router_->Lookup(lookup, received_at, &scratch_, &answer_);
+  LookupAnswerToWire(answer_, latency, response);
+  view_.Trim(max_recycled_bytes());
+  if (answer_.rows.size() * sizeof(ReplicaScore) > max_recycled_bytes()) answer_ = LookupAnswer();
+}
+
+void GetCacheStateMethod::Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
+                                 const wire::GetCacheStateRequest& request, wire::GetCacheStateResponse* response) {
+  CacheStateToWire(index_->GetState(request.tenant_id(), request.model_id()), response);
+}
+
+void PublishEventMethod::Handle(const grpc::ServerContext& /*context*/, absl::Time received_at,
+                                const wire::CacheEvent& request, wire::Ack* response) {
+  const CacheEvent event = CacheEventFromWire(request);
+  const ApplyResult result = index_->ApplyEvent(event, received_at);
+  if (observer_ != nullptr) observer_->OnEvent(event.type, result);
+  response->set_accepted(true);
+}
+
+void RenderTemplateMethod::Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
+                                  const wire::RenderTemplateRequest& /*request*/,
+                                  wire::RenderTemplateResponse* response) {
+  response->set_reason_code("TEMPLATE_NOT_FOUND");
+}
+
+void LookupPDRouteMethod::Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
+                                 const wire::LookupPDRouteRequest& /*request*/, wire::LookupPDRouteResponse* response) {
+  response->set_reason_code("NO_HINT");
+}
+
+}  // namespace icache

@@ -1,0 +1,84 @@
+// The unary methods of the service, one object per method and queue.
+#pragma once
+
+#include <cstddef>
+
+#include "icache/base/clock.h"
+#include "icache/index/ingest_observer.h"
+#include "icache/index/prefix_index.h"
+#include "icache/routing/router.h"
+#include "icache/rpc/conversions.h"
+#include "icache/rpc/rpc_server.h"
+#include "inferencecache/v1alpha1/inferencecache.pb.h"
+#include "rpc/unary_call.h"
+
+namespace icache {
+
+class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupRouteRequest,
+                                                     inferencecache::v1alpha1::LookupRouteResponse> {
+ public:
+  LookupRouteMethod(const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(backend.clock, max_recycled_bytes), router_(backend.router) {}
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::LookupRouteRequest& request,
+              inferencecache::v1alpha1::LookupRouteResponse* response) override;
+
+  const Router* const router_;
+  LookupScratch scratch_;
+  LookupRequestView view_;
+  LookupAnswer answer_;
+};
+
+class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1::GetCacheStateRequest,
+                                                       inferencecache::v1alpha1::GetCacheStateResponse> {
+ public:
+  GetCacheStateMethod(const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index) {}
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::GetCacheStateRequest& request,
+              inferencecache::v1alpha1::GetCacheStateResponse* response) override;
+
+  const PrefixIndex* const index_;
+};
+
+class PublishEventMethod final
+    : public MessageMethod<inferencecache::v1alpha1::CacheEvent, inferencecache::v1alpha1::Ack> {
+ public:
+  PublishEventMethod(const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index), observer_(backend.ingest_observer) {}
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::CacheEvent& request, inferencecache::v1alpha1::Ack* response) override;
+
+  PrefixIndex* const index_;
+  IngestObserver* const observer_;
+};
+
+class RenderTemplateMethod final : public MessageMethod<inferencecache::v1alpha1::RenderTemplateRequest,
+                                                        inferencecache::v1alpha1::RenderTemplateResponse> {
+ public:
+  using MessageMethod::MessageMethod;
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::RenderTemplateRequest& request,
+              inferencecache::v1alpha1::RenderTemplateResponse* response) override;
+};
+
+class LookupPDRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupPDRouteRequest,
+                                                       inferencecache::v1alpha1::LookupPDRouteResponse> {
+ public:
+  using MessageMethod::MessageMethod;
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::LookupPDRouteRequest& request,
+              inferencecache::v1alpha1::LookupPDRouteResponse* response) override;
+};
+
+}  // namespace icache

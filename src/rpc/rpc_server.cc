@@ -1,0 +1,188 @@
+#include "icache/rpc/rpc_server.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "icache/base/status_macros.h"
+#include "rpc/call_queue.h"
+#include "rpc/listen_address.h"
+#include "rpc/methods.h"
+#include "rpc/rpc_service.h"
+#include "rpc/streams.h"
+
+namespace icache {
+namespace {
+
+// Calls posted at a time. More of them cost more than they save: each is touched in turn. Lookups come in bursts, the
+// other methods now and then.
+constexpr size_t kPostedLookups = 16;
+constexpr size_t kPostedOthers = 2;
+
+// How long clients have to close their connections once the server has told them that it goes and all is answered.
+constexpr absl::Duration kHangUpTime = absl::Milliseconds(100);
+
+// For an operation whose end needs no action.
+class IgnoredCompletion final : public Completion {
+ public:
+  void OnCompletion(bool /*ok*/) override {}
+};
+
+int ToMilliseconds(absl::Duration duration) {
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int>::max()));
+}
+
+void SetArguments(const RpcOptions& options, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(
+      static_cast<int>(std::min<size_t>(options.max_message_bytes, std::numeric_limits<int>::max())));
+  // A small compressed message may unpack to any size, and gRPC unpacks before it measures.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers on one port would each miss half the calls
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_calls_per_connection);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
+
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(options.keepalive_time));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ToMilliseconds(options.keepalive_timeout));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // A tenth less than promised: pings sent at exactly the interval arrive a little early as often as late.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              ToMilliseconds(options.min_ping_interval * 0.9));
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(options.max_connection_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(options.max_connection_age_grace));
+  }
+}
+
+}  // namespace
+
+class RpcServer::Impl {
+ public:
+  Impl(const RpcOptions& options, const RpcBackend& backend) : options_(options), backend_(backend) {}
+  ~Impl() { Shutdown(absl::ZeroDuration()); }
+
+  absl::Status Start();
+  void SetServing(bool serving);
+  void Shutdown(absl::Duration grace);
+
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+ private:
+  void AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder);
+  void AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder);
+
+  const RpcOptions options_;
+  const RpcBackend backend_;
+  RpcService service_;
+  std::vector<std::unique_ptr<UpdateSink>> sinks_;  // one per ingest queue
+  std::vector<std::unique_ptr<CallQueue>> queues_;
+  IgnoredCompletion shutdown_begun_;
+  std::unique_ptr<grpc::Server> server_;  // null before Start() and after Shutdown()
+  std::vector<std::string> addresses_;
+};
+
+absl::Status RpcServer::Impl::Start() {
+  if (options_.addresses.empty()) return absl::InvalidArgumentError("no gRPC address to listen on");
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  grpc::ServerBuilder builder;
+  SetArguments(options_, &builder);
+  std::vector<int> ports(options_.addresses.size(), 0);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    RETURN_IF_ERROR(PrepareToListen(options_.addresses[i]));
+    builder.AddListeningPort(options_.addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  builder.RegisterService(&service_);
+  for (int i = 0; i < options_.lookup_threads; ++i) AddLookupQueue("lookup-" + std::to_string(i), &builder);
+  for (int i = 0; i < options_.ingest_threads; ++i) AddIngestQueue("ingest-" + std::to_string(i), &builder);
+
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) {
+    const auto failed = std::find(ports.begin(), ports.end(), 0);  // gRPC gives up at the first
+    if (failed == ports.end()) return absl::InternalError("gRPC does not start");
+    return WhyNotListening(options_.addresses[failed - ports.begin()]);
+  }
+  for (size_t i = 0; i < ports.size(); ++i) addresses_.push_back(BoundAddress(options_.addresses[i], ports[i]));
+  SetServing(false);
+  for (const auto& queue : queues_) queue->Start();
+  return absl::OkStatus();
+}
+
+void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder) {
+  const size_t max_bytes = options_.max_recycled_message_bytes;
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
+  queue->AddUnary(&service_, &RpcService::RequestLookupRoute, std::make_unique<LookupRouteMethod>(backend_, max_bytes),
+                  kPostedLookups);
+  queue->AddUnary(&service_, &RpcService::RequestGetCacheState,
+                  std::make_unique<GetCacheStateMethod>(backend_, max_bytes), kPostedOthers);
+  queue->AddUnary(&service_, &RpcService::RequestRenderTemplate,
+                  std::make_unique<RenderTemplateMethod>(backend_.clock, max_bytes), kPostedOthers);
+  queue->AddUnary(&service_, &RpcService::RequestLookupPDRoute,
+                  std::make_unique<LookupPDRouteMethod>(backend_.clock, max_bytes), kPostedOthers);
+  queues_.push_back(std::move(queue));
+}
+
+void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
+  const size_t max_bytes = options_.max_recycled_message_bytes;
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
+  queue->AddUnary(&service_, &RpcService::RequestPublishEvent,
+                  std::make_unique<PublishEventMethod>(backend_, max_bytes), kPostedOthers);
+
+  const auto share = [this](size_t limit) { return (limit + options_.ingest_threads - 1) / options_.ingest_threads; };
+  sinks_.push_back(std::make_unique<UpdateSink>(backend_, max_bytes));
+  queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
+                        StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
+                    share(options_.max_report_streams));
+  const auto add_observers = [&](SilentStream::RequestFunction request) {
+    queue->AddStreams([this, cq = queue->queue(), request](
+                          StreamPool* pool) { return std::make_unique<SilentStream>(pool, &service_, request, cq); },
+                      share(options_.max_observer_streams));
+  };
+  add_observers(&RpcService::RequestStreamCacheEvents);
+  add_observers(&RpcService::RequestStreamMetrics);
+  queues_.push_back(std::move(queue));
+}
+
+void RpcServer::Impl::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
+  health->SetServingStatus("", serving);
+  health->SetServingStatus(WireService::service_full_name(), serving);
+}
+
+void RpcServer::Impl::Shutdown(absl::Duration grace) {
+  if (server_ == nullptr) return;
+  SetServing(false);
+  for (const auto& queue : queues_) queue->Drain();
+
+  // grpc::Server::Shutdown() alone would wait for clients to close their connections, which idle ones may not do for
+  // long. So it begins beneath; what was taken is answered; and then clients have a moment to hang up.
+  const absl::Time grace_ends = absl::Now() + grace;
+  grpc_server_shutdown_and_notify(server_->c_server(), queues_[0]->queue()->cq(), shutdown_begun_.tag());
+  for (const auto& queue : queues_) queue->AwaitQuiet(grace_ends);
+  server_->Shutdown(absl::ToChronoTime(std::min(grace_ends, absl::Now() + kHangUpTime)));
+  for (const auto& queue : queues_) queue->Stop();
+  server_.reset();
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const RpcOptions& options, const RpcBackend& backend) {
+  auto impl = std::make_unique<Impl>(options, backend);
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<RpcServer>(new RpcServer(std::move(impl)));
+}
+
+RpcServer::RpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RpcServer::~RpcServer() = default;
+
+const std::vector<std::string>& RpcServer::addresses() const { return impl_->addresses(); }
+void RpcServer::SetServing(bool serving) { impl_->SetServing(serving); }
+void RpcServer::Shutdown(absl::Duration grace) { impl_->Shutdown(grace); }
+
+}  // namespace icache

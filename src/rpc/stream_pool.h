@@ -1,0 +1,81 @@
+// StreamPool: the calls of one streaming method on one queue. One is always posted; taken, it joins the open ones, of
+// which there is a bounded number. An open stream costs its own few kilobytes and no thread.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "absl/container/flat_hash_map.h"
+#include "rpc/completion.h"
+
+namespace icache {
+
+class StreamPool;
+
+// One call, from posted to over. A subclass gives every operation that it starts a tag from Begin().
+class StreamCall : public Completion {
+ public:
+  // `pool` owns the call and destroys it once it is over and its last operation has completed.
+  explicit StreamCall(StreamPool* pool) : pool_(pool) {}
+
+  // Asks gRPC for the next call of the method.
+  virtual void Post() = 0;
+  void OnCompletion(bool ok) final;
+
+  // Sends `status` as the call's end, unless it is ending already or has not been taken.
+  void End(const grpc::Status& status);
+
+ protected:
+  // The call has been taken. (It may be ended right after.)
+  virtual void OnOpen() = 0;
+  // An operation of the open call has completed.
+  virtual void OnProgress(bool ok) = 0;
+  // Starts the operation that ends the call with `status`.
+  virtual void Finish(const grpc::Status& status) = 0;
+
+  // The tag for one operation that will complete.
+  void* Begin() {
+    ++operations_;
+    return tag();
+  }
+  // Nothing more is to come of the call but the completions of operations in progress.
+  void SetOver() { state_ = State::kOver; }
+
+ private:
+  enum class State { kPosted, kOpen, kOver };
+
+  StreamPool* const pool_;
+  State state_ = State::kPosted;
+  int operations_ = 0;  // started and not completed
+};
+
+class StreamPool {
+ public:
+  using Factory = std::function<std::unique_ptr<StreamCall>(StreamPool*)>;
+
+  // At most `max_open` streams at a time, each made by `factory`. `queue_stopped` is not owned; true once nothing may
+  // be posted any more.
+  StreamPool(size_t max_open, Factory factory, QueueState* state);
+
+  // Posts a call of the method.
+  void Post();
+  // Ends all open streams, and from now on every one that comes.
+  void Drain();
+
+ private:
+  friend class StreamCall;
+  // Posts the next call in the place of one that has been taken. Returns why that one must end at once, or OK.
+  grpc::Status OnTaken();
+  void Remove(StreamCall* call);
+
+  const size_t max_open_;
+  const Factory factory_;
+  QueueState* const state_;
+  bool draining_ = false;
+  absl::flat_hash_map<StreamCall*, std::unique_ptr<StreamCall>> calls_;  // the posted one and the open ones
+};
+
+}  // namespace icache

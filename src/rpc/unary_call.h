@@ -1,0 +1,182 @@
+// UnaryPool: the calls of one unary method on one queue, taken, answered and posted again for as long as it runs.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "icache/base/clock.h"
+#include "rpc/completion.h"
+#include "rpc/recycled_message.h"
+#include "rpc/rpc_service.h"
+
+namespace icache {
+
+// One method on one queue. Shared by the calls posted there: the queue's thread runs one at a time from its request's
+// bytes to its response's, so one pair of messages serves them all.
+class UnaryMethod {
+ public:
+  virtual ~UnaryMethod() = default;
+  // Empties `request`. On an error `response` is not sent.
+  virtual grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request,
+                             grpc::ByteBuffer* response) = 0;
+};
+
+template <typename Request, typename Response>
+class MessageMethod : public UnaryMethod {
+ public:
+  // `clock` is not owned.
+  MessageMethod(const Clock* clock, size_t max_recycled_bytes)
+      : clock_(clock), max_recycled_bytes_(max_recycled_bytes), request_(max_recycled_bytes) {}
+
+  grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) final {
+    const absl::Time received_at = clock_->Now();
+    if (grpc::Status status = request_.Parse(request); !status.ok()) return status;
+    Handle(context, received_at, request_.message(), &response_);
+    *response = ToByteBuffer(response_);
+    request_.Trim();
+    if (response->Length() > max_recycled_bytes_) response_ = Response();
+    return grpc::Status::OK;
+  }
+
+ protected:
+  // Buffers larger than this are not kept between calls.
+  size_t max_recycled_bytes() const { return max_recycled_bytes_; }
+
+  // Replaces `response`, which still holds the answer to an earlier call.
+  virtual void Handle(const grpc::ServerContext& context, absl::Time received_at, const Request& request,
+                      Response* response) = 0;
+
+ private:
+  const Clock* const clock_;
+  const size_t max_recycled_bytes_;
+  RecycledMessage<Request> request_;
+  Response response_;
+};
+
+class UnaryPool;
+
+// One call: posted, taken, answered, over, and then idle until it is posted again.
+class UnaryCall final : public Completion {
+ public:
+  // Asks gRPC for the next call of one method.
+  using RequestFunction = void (RpcService::*)(grpc::ServerContext*, grpc::ByteBuffer*,
+                                               grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>*,
+                                               grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+
+  // `pool` owns the call.
+  explicit UnaryCall(UnaryPool* pool) : pool_(pool) {}
+
+  void Post(RpcService* service, RequestFunction request_function, grpc::ServerCompletionQueue* queue) {
+    responder_.emplace(&context_.emplace());
+    (service->*request_function)(&*context_, &request_, &*responder_, queue, queue, tag());
+  }
+  void OnCompletion(bool ok) override;
+  // Gives up the answer, which its client does not read. Requires that the call has been taken.
+  void Cancel() { context_->TryCancel(); }
+
+ private:
+  UnaryPool* const pool_;
+
+  // Of the call at hand. The responder refers to the context.
+  std::optional<grpc::ServerContext> context_;
+  std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> responder_;
+  grpc::ByteBuffer request_;
+  std::optional<std::list<UnaryCall*>::iterator>
+      unsent_;  // its place in the pool's list while its answer is on its way
+};
+
+// The calls of one unary method on one queue.
+//
+// A few are posted at a time; one that is taken is replaced at once. An answer leaves only when its client lets it, so
+// clients that do not read keep calls for themselves: of those there may be a bounded number, beyond which the oldest
+// is cancelled. Everything runs on the queue's thread.
+class UnaryPool {
+ public:
+  // `service`, `queue` and `state` are not owned. `posted` calls at a time wait for clients.
+  UnaryPool(RpcService* service, UnaryCall::RequestFunction request_function, std::unique_ptr<UnaryMethod> method,
+            grpc::ServerCompletionQueue* queue, QueueState* state, size_t posted)
+      : service_(service),
+        request_function_(request_function),
+        method_(std::move(method)),
+        queue_(queue),
+        state_(state),
+        posted_target_(posted) {}
+
+  // Posts calls until as many wait as should.
+  void Fill() {
+    while (!state_->stopped && posted_ < posted_target_) {
+      if (idle_.empty() && calls_.size() == posted_target_ + kMaxUnsent) {
+        if (!unsent_.empty()) unsent_.front()->Cancel();
+        return;
+      }
+      if (idle_.empty()) {
+        calls_.push_back(std::make_unique<UnaryCall>(this));
+        idle_.push_back(calls_.back().get());
+      }
+      UnaryCall* const call = idle_.back();
+      idle_.pop_back();
+      ++posted_;
+      ++state_->live_calls;
+      call->Post(service_, request_function_, queue_);
+    }
+  }
+
+ private:
+  friend class UnaryCall;
+
+  // Answers on their way at a time. Well-behaved clients never come near it: an answer is on its way for microseconds.
+  static constexpr size_t kMaxUnsent = 1024;
+
+  void Release(UnaryCall* call) {
+    --state_->live_calls;
+    idle_.push_back(call);
+  }
+
+  RpcService* const service_;
+  const UnaryCall::RequestFunction request_function_;
+  const std::unique_ptr<UnaryMethod> method_;
+  grpc::ServerCompletionQueue* const queue_;
+  QueueState* const state_;
+  const size_t posted_target_;
+
+  size_t posted_ = 0;
+  std::vector<std::unique_ptr<UnaryCall>> calls_;
+  std::vector<UnaryCall*> idle_;  // the one used last is at the back
+  std::list<UnaryCall*> unsent_;  // oldest first
+};
+
+inline void UnaryCall::OnCompletion(bool ok) {
+  if (unsent_.has_value()) {  // and whether the answer arrived is the client's affair
+    pool_->unsent_.erase(*unsent_);
+    unsent_.reset();
+    // An idle call must not keep its last client's connection open.
+    responder_.reset();
+    context_.reset();
+    pool_->Release(this);
+    pool_->Fill();
+    return;
+  }
+  --pool_->posted_;
+  if (!ok) {  // not a call: the server is shutting down
+    pool_->Release(this);
+    return;
+  }
+  unsent_ = pool_->unsent_.insert(pool_->unsent_.end(), this);
+  grpc::ByteBuffer response;
+  const grpc::Status status = pool_->method_->Serve(*context_, &request_, &response);
+  if (status.ok()) {
+    responder_->Finish(response, status, tag());
+  } else {
+    responder_->FinishWithError(status, tag());
+  }
+  pool_->Fill();
+}
+
+}  // namespace icache
