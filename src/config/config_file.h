@@ -1,0 +1,24 @@
+// The config file: one YAML document whose nested keys are the settings.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/container/flat_hash_map.h"
+#include "config/problems.h"
+#include "icache/config/daemon_options.h"
+
+namespace icache {
+
+// For messages: how the place that a setting's value came from names itself, by the setting's key.
+using Origins = absl::flat_hash_map<std::string, std::string>;
+
+// Applies what `text` says to `options`. `file` names it in messages. Null groups, as where all keys are commented out,
+// say nothing; a text without a document neither.
+void ApplyConfigText(std::string_view text, std::string_view file, DaemonOptions* options, Origins* origins,
+                     Problems* problems);
+
+// Likewise for the file at `path`, of at most 4 MiB.
+void ApplyConfigFile(const std::string& path, DaemonOptions* options, Origins* origins, Problems* problems);
+
+}  // namespace icache

@@ -1,0 +1,102 @@
+#include "config/policy_files.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "config/file.h"
+#include "icache/config/policy_loader.h"
+
+namespace icache {
+namespace {
+
+bool IsPolicyFileName(std::string_view name) {
+  return !name.empty() && name.front() != '.' && (name.ends_with(".yaml") || name.ends_with(".yml"));
+}
+
+absl::Status CannotRead(const std::string& path, const std::error_code& error) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read: ", error.message()));
+}
+
+FileStamp StampFile(const std::string& path) {
+  FileStamp stamp;
+  stamp.path = path;
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0) {
+    stamp.error = errno;
+    return stamp;
+  }
+  stamp.device = status.st_dev;
+  stamp.inode = status.st_ino;
+  stamp.size = status.st_size;
+  stamp.modified = absl::TimeFromTimespec(status.st_mtim);
+  stamp.changed = absl::TimeFromTimespec(status.st_ctim);
+  return stamp;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListPolicyFiles(const std::string& path) {
+  if (path.empty()) return std::vector<std::string>();
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (error) return CannotRead(path, error);
+  if (!std::filesystem::is_directory(status)) return std::vector<std::string>{path};
+
+  std::vector<std::string> paths;
+  std::filesystem::directory_iterator entry(path, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!IsPolicyFileName(entry->path().filename().native())) continue;
+    if (paths.size() == kMaxPolicyFiles) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMaxPolicyFiles, " policy files"));
+    }
+    paths.push_back(entry->path().native());
+  }
+  if (error) return CannotRead(path, error);
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+absl::Time PolicyStamp::LastChange() const {
+  absl::Time last = absl::InfinitePast();
+  for (const FileStamp& file : files) last = std::max(last, file.error == 0 ? file.changed : last);
+  return last;
+}
+
+PolicyStamp StampPolicyFiles(const std::string& path) {
+  PolicyStamp stamp;
+  if (path.empty()) return stamp;
+  stamp.files.push_back(StampFile(path));
+  const absl::StatusOr<std::vector<std::string>> paths = ListPolicyFiles(path);
+  if (!paths.ok()) return stamp;
+  for (const std::string& file : *paths) {
+    if (file != path) stamp.files.push_back(StampFile(file));
+  }
+  return stamp;
+}
+
+absl::StatusOr<std::vector<PolicyFile>> ReadPolicyFiles(const std::string& path) {
+  const absl::StatusOr<std::vector<std::string>> paths = ListPolicyFiles(path);
+  if (!paths.ok()) return paths.status();
+  std::vector<PolicyFile> files;
+  size_t room = kMaxPolicyBytes;
+  for (const std::string& file : *paths) {
+    absl::StatusOr<std::string> text = ReadFile(file, room);
+    if (!text.ok() && text.status().code() == absl::StatusCode::kResourceExhausted) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": brings the policies to more than ", kMaxPolicyBytes, " bytes"));
+    }
+    if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", text.status().message()));
+    room -= text->size();
+    files.push_back({file, *std::move(text)});
+  }
+  return files;
+}
+
+}  // namespace icache
