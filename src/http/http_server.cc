@@ -1,0 +1,172 @@
+#include "icache/http/http_server.h"
+
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "icache/base/status_macros.h"
+
+namespace icache {
+namespace {
+
+constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
+
+struct HostPort {
+  std::string host;  // without brackets; "" = every address
+  std::string port;
+};
+
+std::optional<HostPort> SplitAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  HostPort result{address.substr(0, colon), address.substr(colon + 1)};
+  if (result.host.size() >= 2 && result.host.front() == '[' && result.host.back() == ']') {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  } else if (result.host.find(':') != std::string::npos) {
+    return std::nullopt;
+  }
+  const bool number = !result.port.empty() && result.port.size() <= 5 &&
+                      result.port.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoi(result.port) > 65'535) return std::nullopt;
+  return result;
+}
+
+// A listening socket for the first of the host's addresses that allows one; the caller's to close.
+absl::StatusOr<int> Listen(const std::string& address) {
+  const std::optional<HostPort> parts = SplitAddress(address);
+  if (!parts.has_value()) return absl::InvalidArgumentError("HTTP address \"" + address + "\" is not HOST:PORT");
+
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const char* const host = parts->host.empty() ? nullptr : parts->host.c_str();
+  if (const int error = getaddrinfo(host, parts->port.c_str(), &hints, &found); error != 0) {
+    return absl::InvalidArgumentError("HTTP address \"" + address + "\" does not resolve: " + gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> candidates(found, &freeaddrinfo);
+  int error = 0;
+  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
+    const int listener = socket(candidate->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    // SO_REUSEADDR lets a restart bind while old connections are in TIME_WAIT; unlike SO_REUSEPORT it never lets two
+    // servers listen on one port.
+    const int yes = 1;
+    if (listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+        bind(listener, candidate->ai_addr, candidate->ai_addrlen) == 0 && listen(listener, SOMAXCONN) == 0) {
+      return listener;
+    }
+    error = errno;
+    if (listener >= 0) close(listener);
+  }
+  return absl::UnavailableError("cannot listen on HTTP address \"" + address + "\": " + std::strerror(error));
+}
+
+int BoundPort(int socket_fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  // The port is at one place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// `text` as one line.
+std::string OneLine(std::string_view text) {
+  std::string line(text);
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\r' || c == '\n'; }, ' ');
+  return line + "\n";
+}
+
+struct Reply {
+  unsigned status;
+  std::string body;
+  const char* content_type = kPlainText;
+};
+
+Reply ReplyTo(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
+  const bool health = path == "/healthz";
+  const bool metrics = path == "/metrics";
+  if (!health && !metrics && path != "/readyz") return {MHD_HTTP_NOT_FOUND, "not found\n"};
+  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
+    return {MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
+  }
+  if (metrics) return {MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
+  const absl::Status status = health ? absl::OkStatus() : handlers.ready();
+  if (status.ok()) return {MHD_HTTP_OK, "ok\n"};
+  const absl::string_view why = status.message();
+  return {MHD_HTTP_SERVICE_UNAVAILABLE, OneLine({why.data(), why.size()})};
+}
+
+// Called by the library once the head of a request is read. An answer given here, before the body, makes it refuse the
+// body; MHD_NO makes it close the connection. No exception may reach it: it is C.
+MHD_Result Answer(void* handlers, MHD_Connection* connection, const char* path, const char* method,
+                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*request*/) {
+  try {
+    const Reply reply = ReplyTo(method, path, *static_cast<const HttpHandlers*>(handlers));
+    const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
+        MHD_create_response_from_buffer(reply.body.size(), const_cast<char*>(reply.body.data()), MHD_RESPMEM_MUST_COPY),
+        &MHD_destroy_response);
+    if (response == nullptr) return MHD_NO;
+    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply.content_type);
+    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONNECTION, "close");
+    if (reply.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+      MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    }
+    return MHD_queue_response(connection, reply.status, response.get());
+  } catch (...) {
+    return MHD_NO;
+  }
+}
+
+// Set once the library has found its own state broken while it serves.
+std::atomic<bool> panicked = false;
+
+// The library would end the process, and does not allow this to return. Instead its thread stays here for good: probes
+// go unanswered, so that the process gets replaced in good order, and lookups are served until then.
+[[noreturn]] void OnPanic(void* /*unused*/, const char* /*file*/, unsigned /*line*/, const char* /*reason*/) {
+  panicked = true;
+  for (;;) pause();
+}
+
+}  // namespace
+
+HttpServer::HttpServer(int port, HttpHandlers handlers) : port_(port), handlers_(std::move(handlers)) {}
+
+HttpServer::~HttpServer() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandlers handlers) {
+  ASSIGN_OR_RETURN(const int listener, Listen(options.address));
+  std::unique_ptr<HttpServer> server(new HttpServer(BoundPort(listener), std::move(handlers)));
+  MHD_set_panic_func(&OnPanic, nullptr);
+  // Takes over the socket. Without MHD_USE_ERROR_LOG it says nothing about what clients do.
+  server->daemon_ = MHD_start_daemon(
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
+      const_cast<HttpHandlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
+      options.max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, options.max_connections_per_address,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_END);
+  if (server->daemon_ == nullptr) {
+    // The socket is left alone: depending on what failed, the library has closed it or not.
+    return absl::UnavailableError("cannot serve HTTP on \"" + options.address + "\": " + std::strerror(errno));
+  }
+  return server;
+}
+
+void HttpServer::Stop() {
+  MHD_Daemon* const daemon = std::exchange(daemon_, nullptr);
+  // A thread that is stuck in OnPanic() cannot be joined; it touches nothing any more.
+  if (daemon != nullptr && !panicked) MHD_stop_daemon(daemon);
+}
+
+}  // namespace icache

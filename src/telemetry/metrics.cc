@@ -1,0 +1,298 @@
+// The page is built from values at each scrape; prometheus-cpp only gives it its text form. Every family is declared
+// where its samples are added, and each scrape shows every family, with samples or without.
+#include "icache/telemetry/metrics.h"
+
+#include <initializer_list>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/text_serializer.h"
+#include "telemetry/model_tallies.h"
+#include "telemetry/process_stats.h"
+#include "telemetry/utf8.h"
+
+namespace icache {
+namespace {
+
+using Label = prometheus::ClientMetric::Label;
+
+// The label of all models without series of their own. A model of this name shares it.
+constexpr std::string_view kOtherModel = "other";
+
+// Reasons for which the server answers NO_HINT to protect itself.
+constexpr std::string_view kShedReasons[] = {"overload"};
+
+std::string_view EventTypeName(CacheEventType type) {
+  switch (type) {
+    case CacheEventType::kUnspecified:
+      return "TYPE_UNSPECIFIED";
+    case CacheEventType::kPrefixAdded:
+      return "PREFIX_ADDED";
+    case CacheEventType::kPrefixEvicted:
+      return "PREFIX_EVICTED";
+    case CacheEventType::kReplicaUpdated:
+      return "REPLICA_UPDATED";
+    case CacheEventType::kAllCleared:
+      return "ALL_CLEARED";
+  }
+  return "TYPE_UNSPECIFIED";
+}
+
+std::string LabelValue(std::string_view text) { return SanitizedUtf8(text, kMaxNameBytes); }
+
+// Collects families in order; Add* puts a sample into the family begun last.
+class Page {
+ public:
+  Page& Gauge(std::string name, std::string help) {
+    return Family(prometheus::MetricType::Gauge, std::move(name), std::move(help));
+  }
+  Page& Counter(std::string name, std::string help) {
+    return Family(prometheus::MetricType::Counter, std::move(name), std::move(help));
+  }
+  Page& Histogram(std::string name, std::string help) {
+    return Family(prometheus::MetricType::Histogram, std::move(name), std::move(help));
+  }
+
+  template <typename Number>
+  Page& Add(Number value, std::vector<Label> labels = {}) {
+    prometheus::ClientMetric& metric = Sample(std::move(labels));
+    // Only the one of the family's type is read.
+    metric.counter.value = metric.gauge.value = static_cast<double>(value);
+    return *this;
+  }
+
+  // `scale` is what the unit of the page is in the histogram's.
+  template <auto kBounds>
+  Page& AddHistogram(const BoundedHistogram<kBounds>& histogram, double scale, std::vector<Label> labels) {
+    prometheus::ClientMetric::Histogram& target = Sample(std::move(labels)).histogram;
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < kBounds.size(); ++i) {
+      cumulative += static_cast<uint64_t>(histogram.counts[i]);
+      target.bucket.push_back({cumulative, static_cast<double>(kBounds[i]) / scale});
+    }
+    target.sample_count = static_cast<uint64_t>(histogram.Count());
+    target.sample_sum = static_cast<double>(histogram.sum) / scale;
+    return *this;
+  }
+
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  Page& Family(prometheus::MetricType type, std::string name, std::string help) {
+    families_.push_back({std::move(name), std::move(help), type, {}});
+    return *this;
+  }
+  prometheus::ClientMetric& Sample(std::vector<Label> labels) {
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = std::move(labels);
+    return metric;
+  }
+
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+// The models that the index holds, side by side.
+struct HeldModels {
+  std::vector<std::string> names;
+  std::vector<ModelStats> stats;
+};
+
+HeldModels ReadHeldModels(const PrefixIndex& index) {
+  HeldModels held;
+  index.ForEachModel([&held](std::string_view model_id, const ModelStats& stats) {
+    held.names.emplace_back(model_id);
+    held.stats.push_back(stats);
+  });
+  return held;
+}
+
+// Distinct names can share a label, which may have but one series: `other`, or names that differ only in bytes that
+// a label cannot have. So everything per model is added up by label first.
+struct ModelGauges {
+  int64_t prefixes = 0;
+  absl::Time last_applied = absl::InfinitePast();
+};
+using GaugesByLabel = std::map<std::string, ModelGauges, std::less<>>;
+using TalliesByLabel = std::map<std::string, ModelTally, std::less<>>;
+
+GaugesByLabel GroupGauges(const HeldModels& held, const std::vector<bool>& has_series) {
+  GaugesByLabel gauges;
+  for (size_t i = 0; i < held.names.size(); ++i) {
+    ModelGauges& sum = gauges[has_series[i] ? LabelValue(held.names[i]) : std::string(kOtherModel)];
+    sum.prefixes += held.stats[i].prefixes;
+    sum.last_applied = std::max(sum.last_applied, held.stats[i].last_applied);
+  }
+  return gauges;
+}
+
+TalliesByLabel GroupTallies(const TallyTotals& totals) {
+  TalliesByLabel tallies;
+  tallies[std::string(kOtherModel)].Add(totals.other);
+  for (const auto& [model, tally] : totals.models) tallies[LabelValue(model)].Add(tally);
+  return tallies;
+}
+
+void AddServer(bool serving, const BuildInfo& build, Page* page) {
+  page->Gauge("inferencecache_server_up", "1 while lookups are served.").Add(serving);
+  page->Gauge("inferencecache_build_info", "1; the labels say which build this is.")
+      .Add(1, {{"version", LabelValue(build.version)}, {"commit", LabelValue(build.commit)}});
+  page->Gauge("inferencecache_server_grpc_tls_enabled", "1 when gRPC is served over TLS.").Add(0);
+}
+
+void AddLookups(const TalliesByLabel& tallies, Page* page) {
+  page->Counter("inferencecache_lookup_route_calls_total", "LookupRoute calls; each counts once.");
+  for (const auto& [model, tally] : tallies) {
+    for (size_t reason = 0; reason < kReasonCodeCount; ++reason) {
+      for (size_t used = 0; used < 2; ++used) {
+        if (tally.calls[reason][used] == 0) continue;
+        page->Add(tally.calls[reason][used],
+                  {{"model", model},
+                   {"reason_code", std::string(ReasonCodeName(static_cast<ReasonCode>(reason)))},
+                   {"hint_used", used == 1 ? "true" : "false"}});
+      }
+    }
+  }
+  page->Histogram("inferencecache_lookup_route_latency_seconds", "Server-side time of a LookupRoute call.");
+  for (const auto& [model, tally] : tallies) {
+    if (tally.latency_ns.Count() > 0) page->AddHistogram(tally.latency_ns, 1e9, {{"model", model}});
+  }
+  page->Histogram("inferencecache_lookup_route_matched_tokens", "Matched tokens of the top replica of a PREFIX_MATCH.");
+  for (const auto& [model, tally] : tallies) {
+    if (tally.matched_tokens.Count() > 0) page->AddHistogram(tally.matched_tokens, 1, {{"model", model}});
+  }
+  page->Counter("inferencecache_lookups_shed_total", "Lookups answered NO_HINT to protect the server.");
+  for (const std::string_view reason : kShedReasons) page->Add(0, {{"reason", std::string(reason)}});
+}
+
+void AddIngest(const TallyTotals& totals, const TalliesByLabel& tallies, Page* page) {
+  page->Counter("inferencecache_ingest_updates_total", "CacheStateUpdates applied.");
+  for (const auto& [model, tally] : tallies) {
+    if (tally.updates > 0) page->Add(tally.updates, {{"model", model}});
+  }
+  page->Counter("inferencecache_ingest_entries_total", "Entries added or refreshed by CacheStateUpdates.");
+  for (const auto& [model, tally] : tallies) {
+    if (tally.updates > 0) page->Add(tally.entries, {{"model", model}});
+  }
+  page->Counter("inferencecache_ingest_dropped_total", "Parts of observations not taken, or suspicious, by reason.");
+  for (size_t i = 0; i < kDropReasonCount; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    page->Add(totals.dropped[reason], {{"reason", std::string(DropReasonName(reason))}});
+  }
+  page->Counter("inferencecache_events_total", "CacheEvents applied.");
+  for (size_t i = 0; i < kCacheEventTypeCount; ++i) {
+    page->Add(totals.events[i], {{"type", std::string(EventTypeName(static_cast<CacheEventType>(i)))}});
+  }
+}
+
+void AddModelGauges(const GaugesByLabel& gauges, absl::Time now, Page* page) {
+  page->Gauge("inferencecache_index_entries", "Distinct prefixes held.");
+  for (const auto& [model, gauge] : gauges) page->Add(gauge.prefixes, {{"model", model}});
+  page->Gauge("inferencecache_last_observation_age_seconds", "Time since the last applied CacheStateUpdate.");
+  for (const auto& [model, gauge] : gauges) {
+    if (gauge.last_applied == absl::InfinitePast()) continue;
+    const absl::Duration age = std::max(now - gauge.last_applied, absl::ZeroDuration());
+    page->Add(absl::ToDoubleSeconds(age), {{"model", model}});
+  }
+}
+
+void AddIndex(const PrefixIndex& index, Page* page) {
+  const IndexStats stats = index.Stats();
+  page->Gauge("inferencecache_index_holdings", "Entries (prefix x replica) held.").Add(stats.entries);
+  page->Gauge("inferencecache_index_memory_bytes", "Bytes that the index accounts for.").Add(stats.memory_bytes);
+
+  page->Counter("inferencecache_index_evictions_total", "Entries evicted, by algorithm and reason.");
+  for (const EvictionAlgorithm algorithm : {EvictionAlgorithm::kLru, EvictionAlgorithm::kLfu}) {
+    const auto i = static_cast<size_t>(algorithm);
+    const std::string name = algorithm == EvictionAlgorithm::kLru ? "lru" : "lfu";
+    page->Add(stats.evicted_for_cap[i], {{"algorithm", name}, {"reason", "cap"}});
+    page->Add(stats.evicted_for_memory[i], {{"algorithm", name}, {"reason", "memory"}});
+    page->Add(stats.expired[i], {{"algorithm", name}, {"reason", "ttl"}});
+  }
+
+  std::map<std::string, int64_t> evicted_by_tenant;
+  index.ForEachQuotaTenant([&evicted_by_tenant](std::string_view tenant_id, int64_t evicted_prefixes) {
+    evicted_by_tenant[LabelValue(tenant_id)] += evicted_prefixes;
+  });
+  page->Counter("inferencecache_tenant_evictions_total", "Prefixes evicted for a tenant's quota.");
+  for (const auto& [tenant, evicted] : evicted_by_tenant) {
+    page->Add(evicted, {{"tenant_id", tenant}, {"reason", "over_entries"}});
+  }
+}
+
+void AddProcess(std::optional<absl::Time> started_at, Page* page) {
+  const ProcessStats stats = ReadProcessStats();
+  const auto add_if_known = [page](const auto& value) {
+    if (value.has_value()) page->Add(*value);
+  };
+  page->Counter("process_cpu_seconds_total", "User and system CPU time spent.")
+      .Add(absl::ToDoubleSeconds(stats.cpu_time));
+  page->Gauge("process_resident_memory_bytes", "Resident memory.");
+  add_if_known(stats.resident_bytes);
+  page->Gauge("process_virtual_memory_bytes", "Virtual memory.");
+  add_if_known(stats.virtual_bytes);
+  page->Gauge("process_open_fds", "Open file descriptors.");
+  add_if_known(stats.open_fds);
+  page->Gauge("process_max_fds", "Most file descriptors that may be open.").Add(stats.max_fds);
+  page->Gauge("process_start_time_seconds", "Unix time at which the process started.");
+  if (started_at.has_value()) page->Add(absl::ToDoubleSeconds(*started_at - absl::UnixEpoch()));
+}
+
+}  // namespace
+
+Metrics::Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build)
+    : index_(index),
+      clock_(clock),
+      build_(std::move(build)),
+      process_started_at_(ReadProcessStartTime()),
+      tallies_(std::make_unique<ModelTallies>(kMaxModels, kDrainedCounterLife)) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::OnLookup(const LookupOutcome& outcome) { tallies_->CountLookup(outcome); }
+
+void Metrics::OnUpdate(std::string_view model_id, const ApplyResult& result) {
+  tallies_->CountUpdate(model_id, result.applied && index_->HoldsModel(model_id), result);
+}
+
+void Metrics::OnEvent(CacheEventType type, const ApplyResult& result) { tallies_->CountEvent(type, result); }
+
+void Metrics::SetServing(bool serving) { serving_.store(serving, std::memory_order_relaxed); }
+
+void Metrics::RecordPolicyLoad() {
+  policies_loaded_at_us_.store(absl::ToUnixMicros(clock_->Now()), std::memory_order_relaxed);
+}
+
+void Metrics::RecordPolicyReload(bool success) {
+  if (success) RecordPolicyLoad();
+  (success ? reload_successes_ : reload_failures_).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::Sweep() { tallies_->Reconcile(ReadHeldModels(*index_).names, clock_->Now()); }
+
+std::string Metrics::Render() {
+  const absl::Time now = clock_->Now();
+  const HeldModels held = ReadHeldModels(*index_);
+  const GaugesByLabel gauges = GroupGauges(held, tallies_->Reconcile(held.names, now));
+  const TallyTotals totals = tallies_->Totals();
+  const TalliesByLabel tallies = GroupTallies(totals);
+
+  Page page;
+  AddServer(serving_.load(std::memory_order_relaxed), build_, &page);
+  AddModelGauges(gauges, now, &page);
+  AddIndex(*index_, &page);
+  AddLookups(tallies, &page);
+  AddIngest(totals, tallies, &page);
+  page.Counter("inferencecache_policy_reloads_total", "Policy reloads after the start, by result.")
+      .Add(reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})
+      .Add(reload_failures_.load(std::memory_order_relaxed), {{"result", "failure"}});
+  page.Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
+             "Unix time at which the policies in force were loaded.")
+      .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
+  AddProcess(process_started_at_, &page);
+  return page.Text();
+}
+
+}  // namespace icache
