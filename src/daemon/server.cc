@@ -1,0 +1,175 @@
+#include "icache/daemon/server.h"
+
+#include <algorithm>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "daemon/background_task.h"
+#include "icache/base/status_macros.h"
+#include "icache/config/policy_watcher.h"
+#include "icache/http/http_server.h"
+#include "icache/index/sharded_index.h"
+#include "icache/policy/policy_store.h"
+#include "icache/routing/router.h"
+#include "icache/rpc/rpc_server.h"
+#include "icache/telemetry/logging.h"
+#include "icache/telemetry/metrics.h"
+
+namespace icache {
+namespace {
+
+constexpr int kMaxLookupThreads = 256;
+
+std::string_view TextOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
+
+LogSeverity SeverityOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return LogSeverity::kDebug;
+    case LogLevel::kInfo:
+      return LogSeverity::kInfo;
+    case LogLevel::kWarn:
+      return LogSeverity::kWarn;
+    case LogLevel::kError:
+      return LogSeverity::kError;
+  }
+  return LogSeverity::kInfo;
+}
+
+}  // namespace
+
+std::unique_ptr<Logger> CreateDaemonLogger(const DaemonOptions& options) {
+  LoggerOptions logger;
+  logger.min_severity = SeverityOf(options.log_level);
+  logger.json = options.log_format == LogFormat::kJson;
+  return CreateLogger(logger, Clock::System());
+}
+
+Server::Server(const DaemonOptions& options, Logger* logger, const Clock* clock)
+    : options_(options), logger_(logger), clock_(clock) {}
+
+Server::~Server() { Shutdown(absl::ZeroDuration()); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const DaemonOptions& options, Logger* logger,
+                                                      const Clock* clock) {
+  std::unique_ptr<Server> server(new Server(options, logger, clock));
+  RETURN_IF_ERROR(server->StartAll());
+  return server;
+}
+
+absl::Status Server::StartAll() {
+  policies_ = std::make_unique<PolicyStore>(options_.default_ttl);
+  ASSIGN_OR_RETURN(policy_watcher_,
+                   PolicyWatcher::Create(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
+                                         [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
+  ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get()));
+  metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
+  metrics_->RecordPolicyLoad();
+  router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
+  RETURN_IF_ERROR(StartHttp());
+  RETURN_IF_ERROR(StartRpc());
+
+  sweeper_ = std::make_unique<BackgroundTask>("sweeper", options_.sweep_interval, [this] {
+    index_->Sweep(clock_->Now());
+    metrics_->Sweep();
+    return BackgroundTask::Next::kRepeat;
+  });
+  policy_watcher_->Start();
+  for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
+  logger_->Info("started", {{"http_port", http_->port()},
+                            {"policies", policies_->Current()->policy_count()},
+                            {"tenants", policies_->Current()->tenant_count()}});
+  if (options_.warm_up <= absl::ZeroDuration()) {
+    EnterState(State::kReady);
+    return absl::OkStatus();
+  }
+  EnterState(State::kWarmingUp);
+  warm_up_ = std::make_unique<BackgroundTask>("warm-up", options_.warm_up, [this] {
+    EnterState(State::kReady);
+    return BackgroundTask::Next::kEnd;
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartHttp() {
+  const auto ready = [this] {
+    switch (state_) {
+      case State::kStarting:
+        return absl::UnavailableError("starting");
+      case State::kWarmingUp:
+        return absl::UnavailableError("warming up");
+      case State::kReady:
+        return absl::OkStatus();
+      case State::kDraining:
+        return absl::UnavailableError("draining");
+    }
+    return absl::OkStatus();
+  };
+  ASSIGN_OR_RETURN(http_, HttpServer::Start({.address = options_.http_address},
+                                            {.ready = ready, .metrics = [this] { return metrics_->Render(); }}));
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartRpc() {
+  RpcOptions options;
+  options.addresses = options_.grpc_addresses;
+  options.lookup_threads = options_.lookup_threads > 0
+                               ? options_.lookup_threads
+                               : std::clamp<int>(std::thread::hardware_concurrency(), 1, kMaxLookupThreads);
+  options.ingest_threads = options_.ingest_threads;
+  options.max_message_bytes = options_.max_message_bytes;
+  options.max_recycled_message_bytes = options_.max_recycled_message_bytes;
+  options.keepalive_time = options_.keepalive_time;
+  options.keepalive_timeout = options_.keepalive_timeout;
+  options.min_ping_interval = options_.min_ping_interval;
+  options.max_connection_age = options_.max_connection_age;
+  options.max_connection_age_grace = options_.max_connection_age_grace;
+  ASSIGN_OR_RETURN(
+      rpc_, RpcServer::Start(
+                options,
+                {.router = router_.get(), .index = index_.get(), .clock = clock_, .ingest_observer = metrics_.get()}));
+  return absl::OkStatus();
+}
+
+const std::vector<std::string>& Server::grpc_addresses() const { return rpc_->addresses(); }
+int Server::http_port() const { return http_->port(); }
+
+void Server::EnterState(State state) {
+  state_ = state;
+  const bool ready = state == State::kReady;
+  rpc_->SetServing(ready);
+  metrics_->SetServing(ready);
+  if (ready) logger_->Info("ready");
+}
+
+void Server::OnPolicyReload(const PolicyReload& reload) {
+  metrics_->RecordPolicyReload(reload.status.ok());
+  if (reload.status.ok()) {
+    logger_->Info("policies_reloaded", {{"policies", reload.policy_count}, {"tenants", reload.tenant_count}});
+  } else {
+    logger_->Error("policies_refused", {{"problems", TextOf(reload.status)}});
+  }
+}
+
+void Server::ReloadPolicies() { (void)policy_watcher_->Reload(); }  // told to OnPolicyReload()
+
+void Server::Drain() {
+  if (state_ == State::kDraining) return;
+  warm_up_.reset();
+  EnterState(State::kDraining);
+  logger_->Info("draining");
+}
+
+void Server::Shutdown(absl::Duration grace) {
+  if (rpc_ == nullptr) return;
+  Drain();
+  rpc_->Shutdown(grace);
+  policy_watcher_->Stop();
+  sweeper_.reset();
+  http_->Stop();
+  rpc_.reset();
+  logger_->Info("stopped");
+}
+
+}  // namespace icache
