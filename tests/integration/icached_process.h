@@ -1,0 +1,96 @@
+// IcachedProcess: the real icached on free ports, for one test.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace icache::testing {
+
+// Thread-compatible.
+class IcachedProcess {
+ public:
+  // Starts icached and waits until it is ready; ready() says whether it came to that. `flags` go before the addresses.
+  explicit IcachedProcess(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), ICACHE_BINARY_DIR "/bin/icached");
+    flags.insert(flags.end(), {"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"});
+    std::vector<char*> argv;
+    for (std::string& flag : flags) argv.push_back(flag.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // does not outlive a test that is killed
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    output_fd_ = ends[0];
+    while (!ready() && ReadOutput()) {
+    }
+  }
+  ~IcachedProcess() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(output_fd_);
+  }
+  IcachedProcess(const IcachedProcess&) = delete;
+  IcachedProcess& operator=(const IcachedProcess&) = delete;
+
+  bool ready() const { return output_.find(" ready") != std::string::npos; }
+  const std::string& output() const { return output_; }
+  std::string grpc_address() const { return Logged("address"); }
+  int http_port() const { return std::stoi(Logged("http_port")); }
+
+  // Resident memory.
+  int64_t RssBytes() const {
+    std::ifstream statm("/proc/" + std::to_string(pid_) + "/statm");
+    int64_t pages = 0;
+    statm >> pages >> pages;  // the second number
+    return pages * sysconf(_SC_PAGESIZE);
+  }
+
+  // Asks it to end and returns its exit status, or minus the signal that ended it.
+  int Terminate() {
+    kill(pid_, SIGTERM);
+    while (ReadOutput()) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+ private:
+  // False at the end of the output.
+  bool ReadOutput() {
+    char buffer[4096];
+    const ssize_t size = read(output_fd_, buffer, sizeof(buffer));
+    if (size <= 0) return false;
+    output_.append(buffer, size);
+    return true;
+  }
+  // The word after `key=` in the output.
+  std::string Logged(const std::string& key) const {
+    const size_t begin = output_.find(" " + key + "=") + key.size() + 2;
+    return output_.substr(begin, output_.find_first_of(" \n", begin) - begin);
+  }
+
+  pid_t pid_ = 0;
+  int output_fd_ = -1;
+  std::string output_;
+};
+
+}  // namespace icache::testing
