@@ -1,0 +1,89 @@
+// constant_answer: a server with icached's own RPC front-end whose LookupRoute parses the request and sends back one
+// prepared answer. What icached costs above it is what routing costs. Serves one address, one lookup queue, until
+// SIGTERM.
+//
+// Usage: constant_answer HOST:PORT ROWS
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "rpc/call_queue.h"
+#include "rpc/rpc_service.h"
+#include "rpc/unary_call.h"
+
+namespace icache {
+namespace {
+
+namespace wire = ::inferencecache::v1alpha1;
+
+class ConstantLookup final : public MessageMethod<wire::LookupRouteRequest, wire::LookupRouteResponse> {
+ public:
+  explicit ConstantLookup(int rows) : MessageMethod(Clock::System(), /*max_recycled_bytes=*/256 << 10) {
+    answer_.set_reason_code("PREFIX_MATCH");
+    for (int i = 0; i < rows; ++i) {
+      wire::ReplicaScore* const row = answer_.add_replica_scores();
+      row->set_replica_id("replica-" + std::to_string(i));
+      row->set_score(100);
+      row->set_matched_tokens(1024);
+      row->set_estimated_cache_hit_prob(1);
+      row->set_tier(wire::CACHE_TIER_T1);
+    }
+  }
+
+ private:
+  void Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
+              const wire::LookupRouteRequest& /*request*/, wire::LookupRouteResponse* response) override {
+    *response = answer_;
+    response->set_lookup_latency_us(1);
+  }
+
+  wire::LookupRouteResponse answer_;
+};
+
+int Run(const std::string& address, int rows) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  RpcService service;
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  CallQueue queue("lookup-0", builder.AddCompletionQueue());
+  queue.AddUnary(&service, &RpcService::RequestLookupRoute, std::make_unique<ConstantLookup>(rows), /*calls=*/16);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) {
+    std::fprintf(stderr, "constant_answer: cannot listen on %s\n", address.c_str());
+    return 1;
+  }
+  queue.Start();
+  int signal = 0;
+  sigwait(&signals, &signal);
+  queue.Drain();
+  server->Shutdown(std::chrono::system_clock::now());
+  queue.Stop();
+  return 0;
+}
+
+}  // namespace
+}  // namespace icache
+
+int main(int argc, char** argv) {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: constant_answer HOST:PORT ROWS\n");
+    return 2;
+  }
+  return icache::Run(argv[1], std::atoi(argv[2]));
+}
