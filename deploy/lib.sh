@@ -27,7 +27,7 @@ finish() {
   rm -rf "$scratch"
   if ((status != 0)); then printf '\nFAILED%s (exit status %d)\n' "${step_name:+: $step_name}" "$status"; fi
   if ((passed + failed > 0)); then
-    printf '\n%d passed, %d failed in %d s\n' "$passed" "$failed" "$SECONDS"
+    printf '\nAfter %d s:\n%d passed, %d failed\n' "$SECONDS" "$passed" "$failed"
   fi
   exit "$status"
 }
