@@ -2,7 +2,6 @@
 #include "index/shard.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <cstring>
 #include <limits>
