@@ -61,7 +61,8 @@ int Run(const std::string& address, int rows) {
   builder.AddListeningPort(address, grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
   CallQueue queue("lookup-0", builder.AddCompletionQueue());
-  queue.AddUnary(&service, &RpcService::RequestLookupRoute, std::make_unique<ConstantLookup>(rows), /*calls=*/16);
+  queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
+                 /*posted=*/16);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     std::fprintf(stderr, "constant_answer: cannot listen on %s\n", address.c_str());

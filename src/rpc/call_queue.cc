@@ -6,23 +6,30 @@
 
 namespace icache {
 
+void CallQueue::Inbox::Post(std::function<void()> function) {
+  MutexLock lock(&mutex_);
+  functions_.push_back(std::move(function));
+  if (functions_.size() == 1) alarm_.Set(queue_, gpr_now(GPR_CLOCK_MONOTONIC), tag());
+}
+
+void CallQueue::Inbox::OnCompletion(bool /*ok*/) {
+  std::vector<std::function<void()>> functions;
+  {
+    MutexLock lock(&mutex_);
+    functions.swap(functions_);
+  }
+  for (const auto& function : functions) function();
+}
+
 CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue)
-    : name_(std::move(name)),
-      queue_(std::move(queue)),
-      drain_([this] {
-        for (const auto& pool : stream_pools_) pool->Drain();
-      }),
-      stop_([this] {
-        state_.stopped = true;
-        queue_->Shutdown();
-      }) {}
+    : name_(std::move(name)), queue_(std::move(queue)) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
-void CallQueue::AddUnary(RpcService* service, UnaryCall::RequestFunction request, std::unique_ptr<UnaryMethod> method,
+void CallQueue::AddUnary(RequestCall<UnaryCall::Responder> request_call, std::unique_ptr<UnaryMethod> method,
                          size_t posted) {
   unary_pools_.push_back(
-      std::make_unique<UnaryPool>(service, request, std::move(method), queue_.get(), &state_, posted));
+      std::make_unique<UnaryPool>(std::move(request_call), std::move(method), queue_.get(), &state_, posted));
 }
 
 void CallQueue::AddStreams(StreamPool::Factory factory, size_t max_open) {
@@ -36,18 +43,33 @@ void CallQueue::Start() {
   pthread_setname_np(thread_.native_handle(), name_.c_str());
 }
 
-void CallQueue::Drain() { drain_.Raise(queue_.get()); }
+void CallQueue::Wake() {
+  inbox_.Post([this] {
+    for (const auto& pool : stream_pools_) pool->Wake();
+  });
+}
+
+void CallQueue::Drain() {
+  inbox_.Post([this] {
+    for (const auto& pool : stream_pools_) pool->Drain();
+  });
+}
 
 void CallQueue::AwaitQuiet(absl::Time give_up_at) { quiet_.WaitForNotificationWithDeadline(give_up_at); }
 
 void CallQueue::Stop() {
   if (thread_.joinable()) {
-    stop_.Raise(queue_.get());
+    inbox_.Post([this] { EndQueue(); });
     thread_.join();
   } else if (!state_.stopped) {
-    stop_.OnCompletion(true);
+    EndQueue();
     Run();  // nothing was posted: only sees the queue's end
   }
+}
+
+void CallQueue::EndQueue() {
+  state_.stopped = true;
+  queue_->Shutdown();
 }
 
 void CallQueue::Run() {

@@ -14,8 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "icache/base/mutex.h"
 #include "rpc/completion.h"
 #include "rpc/rpc_service.h"
 #include "rpc/stream_pool.h"
@@ -33,8 +35,7 @@ class CallQueue {
   CallQueue& operator=(const CallQueue&) = delete;
 
   // Calls will be answered by `method`; `posted` of them wait for clients at a time.
-  void AddUnary(RpcService* service, UnaryCall::RequestFunction request, std::unique_ptr<UnaryMethod> method,
-                size_t posted);
+  void AddUnary(RequestCall<UnaryCall::Responder> request_call, std::unique_ptr<UnaryMethod> method, size_t posted);
   // At most `max_open` streams, made by `factory`, at a time.
   void AddStreams(StreamPool::Factory factory, size_t max_open);
 
@@ -43,6 +44,9 @@ class CallQueue {
 
   // Posts the calls and starts the thread. Requires that the gRPC server runs.
   void Start();
+  // Asks the thread to tell every stream that what it watches may have changed. Requires Start() and comes before
+  // Stop(). Thread-safe.
+  void Wake();
   // Asks the thread to end every stream, open or yet to come. Requires Start().
   void Drain();
   // Waits until no call is posted or being answered any more, which comes about once the gRPC server has begun to shut
@@ -52,18 +56,21 @@ class CallQueue {
   void Stop();
 
  private:
-  // A completion that runs a function on the queue's thread.
-  class Signal final : public Completion {
+  // Functions of other threads that the queue's thread is to run. An alarm without delay brings it here.
+  class Inbox final : public Completion {
    public:
-    explicit Signal(std::function<void()> function) : function_(std::move(function)) {}
-    void Raise(grpc::CompletionQueue* queue) { alarm_.Set(queue, gpr_now(GPR_CLOCK_MONOTONIC), tag()); }
-    void OnCompletion(bool /*ok*/) override { function_(); }
+    explicit Inbox(grpc::CompletionQueue* queue) : queue_(queue) {}
+    void Post(std::function<void()> function) ABSL_LOCKS_EXCLUDED(mutex_);
+    void OnCompletion(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
 
    private:
-    const std::function<void()> function_;
-    grpc::Alarm alarm_;
+    grpc::CompletionQueue* const queue_;
+    Mutex mutex_;
+    std::vector<std::function<void()>> functions_ ABSL_GUARDED_BY(mutex_);  // not empty while the alarm is set
+    grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
   };
 
+  void EndQueue();
   void Run();
 
   const std::string name_;
@@ -71,8 +78,7 @@ class CallQueue {
   QueueState state_;  // the thread's own once it runs
   std::vector<std::unique_ptr<UnaryPool>> unary_pools_;
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
-  Signal drain_;
-  Signal stop_;
+  Inbox inbox_{queue_.get()};
   absl::Notification quiet_;
   std::thread thread_;
 };

@@ -3,7 +3,6 @@
 #include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "icache/base/status_macros.h"
 #include "rpc/call_queue.h"
+#include "rpc/health.h"
 #include "rpc/listen_address.h"
 #include "rpc/methods.h"
 #include "rpc/rpc_service.h"
@@ -33,6 +33,9 @@ class IgnoredCompletion final : public Completion {
  public:
   void OnCompletion(bool /*ok*/) override {}
 };
+
+// What one of `queues` may have of a limit for all.
+size_t Share(size_t limit, size_t queues) { return (limit + queues - 1) / queues; }
 
 int ToMilliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int>::max()));
@@ -81,6 +84,8 @@ class RpcServer::Impl {
   const RpcOptions options_;
   const RpcBackend backend_;
   RpcService service_;
+  HealthService health_service_;
+  ServingState serving_;
   std::vector<std::unique_ptr<UpdateSink>> sinks_;  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
   IgnoredCompletion shutdown_begun_;
@@ -90,7 +95,6 @@ class RpcServer::Impl {
 
 absl::Status RpcServer::Impl::Start() {
   if (options_.addresses.empty()) return absl::InvalidArgumentError("no gRPC address to listen on");
-  grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
@@ -101,6 +105,7 @@ absl::Status RpcServer::Impl::Start() {
     builder.AddListeningPort(options_.addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
   }
   builder.RegisterService(&service_);
+  builder.RegisterService(&health_service_);
   for (int i = 0; i < options_.lookup_threads; ++i) AddLookupQueue("lookup-" + std::to_string(i), &builder);
   for (int i = 0; i < options_.ingest_threads; ++i) AddIngestQueue("ingest-" + std::to_string(i), &builder);
 
@@ -111,7 +116,6 @@ absl::Status RpcServer::Impl::Start() {
     return WhyNotListening(options_.addresses[failed - ports.begin()]);
   }
   for (size_t i = 0; i < ports.size(); ++i) addresses_.push_back(BoundAddress(options_.addresses[i], ports[i]));
-  SetServing(false);
   for (const auto& queue : queues_) queue->Start();
   return absl::OkStatus();
 }
@@ -119,42 +123,49 @@ absl::Status RpcServer::Impl::Start() {
 void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
-  queue->AddUnary(&service_, &RpcService::RequestLookupRoute, std::make_unique<LookupRouteMethod>(backend_, max_bytes),
-                  kPostedLookups);
-  queue->AddUnary(&service_, &RpcService::RequestGetCacheState,
-                  std::make_unique<GetCacheStateMethod>(backend_, max_bytes), kPostedOthers);
-  queue->AddUnary(&service_, &RpcService::RequestRenderTemplate,
+  queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
+                  std::make_unique<LookupRouteMethod>(backend_, max_bytes), kPostedLookups);
+  queue->AddUnary(CallsOf(&service_, &RpcService::RequestRenderTemplate),
                   std::make_unique<RenderTemplateMethod>(backend_.clock, max_bytes), kPostedOthers);
-  queue->AddUnary(&service_, &RpcService::RequestLookupPDRoute,
+  queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupPDRoute),
                   std::make_unique<LookupPDRouteMethod>(backend_.clock, max_bytes), kPostedOthers);
+  queue->AddUnary(CallsOf(&health_service_, &HealthService::RequestCheck),
+                  std::make_unique<HealthCheckMethod>(&serving_, max_bytes), kPostedOthers);
+  queue->AddStreams(
+      [this, cq = queue->queue()](StreamPool* pool) {
+        return std::make_unique<HealthWatchStream>(pool, CallsOf(&health_service_, &HealthService::RequestWatch), cq,
+                                                   &serving_);
+      },
+      Share(options_.max_observer_streams, options_.lookup_threads));
   queues_.push_back(std::move(queue));
 }
 
 void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
-  queue->AddUnary(&service_, &RpcService::RequestPublishEvent,
+  queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
                   std::make_unique<PublishEventMethod>(backend_, max_bytes), kPostedOthers);
+  queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),
+                  std::make_unique<GetCacheStateMethod>(backend_, max_bytes), kPostedOthers);
 
-  const auto share = [this](size_t limit) { return (limit + options_.ingest_threads - 1) / options_.ingest_threads; };
   sinks_.push_back(std::make_unique<UpdateSink>(backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
                         StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
-                    share(options_.max_report_streams));
-  const auto add_observers = [&](SilentStream::RequestFunction request) {
-    queue->AddStreams([this, cq = queue->queue(), request](
-                          StreamPool* pool) { return std::make_unique<SilentStream>(pool, &service_, request, cq); },
-                      share(options_.max_observer_streams));
+                    Share(options_.max_report_streams, options_.ingest_threads));
+  const auto add_observers = [&](RequestCall<ObserverStream::Writer> calls) {
+    queue->AddStreams([cq = queue->queue(), calls = std::move(calls)](
+                          StreamPool* pool) { return std::make_unique<ObserverStream>(pool, calls, cq); },
+                      Share(options_.max_observer_streams, options_.ingest_threads));
   };
-  add_observers(&RpcService::RequestStreamCacheEvents);
-  add_observers(&RpcService::RequestStreamMetrics);
+  add_observers(CallsOf(&service_, &RpcService::RequestStreamCacheEvents));
+  add_observers(CallsOf(&service_, &RpcService::RequestStreamMetrics));
   queues_.push_back(std::move(queue));
 }
 
 void RpcServer::Impl::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface* const health = server_->GetHealthCheckService();
-  health->SetServingStatus("", serving);
-  health->SetServingStatus(WireService::service_full_name(), serving);
+  if (server_ == nullptr) return;
+  serving_.Set(serving);
+  for (const auto& queue : queues_) queue->Wake();
 }
 
 void RpcServer::Impl::Shutdown(absl::Duration grace) {

@@ -28,13 +28,32 @@ void StreamCall::OnCompletion(bool ok) {
     case State::kOver:
       break;
   }
+  RemoveIfDone();
+}
+
+void StreamCall::OnWriteCompletion(bool ok) {
+  --operations_;
+  writing_ = false;
+  if (state_ == State::kOpen) {
+    OnWritten(ok);
+  } else if (end_.has_value()) {
+    Finish(*end_);
+  }
+  RemoveIfDone();
+}
+
+void StreamCall::RemoveIfDone() {
   if (state_ == State::kOver && operations_ == 0) pool_->Remove(this);
 }
 
 void StreamCall::End(const grpc::Status& status) {
   if (state_ != State::kOpen) return;
   SetOver();
-  Finish(status);
+  if (writing_) {
+    end_ = status;
+  } else {
+    Finish(status);
+  }
 }
 
 StreamPool::StreamPool(size_t max_open, Factory factory, QueueState* state)
@@ -47,6 +66,12 @@ void StreamPool::Post() {
   StreamCall* const posted = call.get();
   calls_.emplace(posted, std::move(call));
   posted->Post();
+}
+
+void StreamPool::Wake() {
+  for (const auto& [call, owned] : calls_) {
+    if (call->state_ == StreamCall::State::kOpen) call->OnWake();
+  }
 }
 
 void StreamPool::Drain() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "rpc/completion.h"
@@ -15,7 +16,8 @@ namespace icache {
 
 class StreamPool;
 
-// One call, from posted to over. A subclass gives every operation that it starts a tag from Begin().
+// One call, from posted to over. A subclass gives every operation that it starts a tag from Begin(), a write one from
+// BeginWrite().
 class StreamCall : public Completion {
  public:
   // `pool` owns the call and destroys it once it is over and its last operation has completed.
@@ -25,14 +27,18 @@ class StreamCall : public Completion {
   virtual void Post() = 0;
   void OnCompletion(bool ok) final;
 
-  // Sends `status` as the call's end, unless it is ending already or has not been taken.
+  // Sends `status` as the call's end, after the write in progress, unless it is ending already or has not been taken.
   void End(const grpc::Status& status);
+  // What the call watches may have changed. Comes only while the call is open.
+  virtual void OnWake() {}
 
  protected:
   // The call has been taken. (It may be ended right after.)
   virtual void OnOpen() = 0;
-  // An operation of the open call has completed.
+  // An operation of the open call, not a write, has completed.
   virtual void OnProgress(bool ok) = 0;
+  // The write of the open call has completed.
+  virtual void OnWritten(bool /*ok*/) {}
   // Starts the operation that ends the call with `status`.
   virtual void Finish(const grpc::Status& status) = 0;
 
@@ -41,27 +47,51 @@ class StreamCall : public Completion {
     ++operations_;
     return tag();
   }
+  // The tag for a write. One at a time.
+  void* BeginWrite() {
+    ++operations_;
+    writing_ = true;
+    return written_.tag();
+  }
+  bool writing() const { return writing_; }
   // Nothing more is to come of the call but the completions of operations in progress.
   void SetOver() { state_ = State::kOver; }
 
  private:
+  friend class StreamPool;
   enum class State { kPosted, kOpen, kOver };
+
+  class Written final : public Completion {
+   public:
+    explicit Written(StreamCall* call) : call_(call) {}
+    void OnCompletion(bool ok) override { call_->OnWriteCompletion(ok); }
+
+   private:
+    StreamCall* const call_;
+  };
+
+  void OnWriteCompletion(bool ok);
+  void RemoveIfDone();
 
   StreamPool* const pool_;
   State state_ = State::kPosted;
   int operations_ = 0;  // started and not completed
+  bool writing_ = false;
+  std::optional<grpc::Status> end_;  // to be sent after the write
+  Written written_{this};
 };
 
 class StreamPool {
  public:
   using Factory = std::function<std::unique_ptr<StreamCall>(StreamPool*)>;
 
-  // At most `max_open` streams at a time, each made by `factory`. `queue_stopped` is not owned; true once nothing may
-  // be posted any more.
+  // At most `max_open` streams at a time, each made by `factory`. `state` is not owned.
   StreamPool(size_t max_open, Factory factory, QueueState* state);
 
   // Posts a call of the method.
   void Post();
+  // Wakes all open streams.
+  void Wake();
   // Ends all open streams, and from now on every one that comes.
   void Drain();
 

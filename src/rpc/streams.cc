@@ -42,9 +42,9 @@ void ReportStream::Finish(const grpc::Status& status) {
   reader_.Finish(ToByteBuffer(ack), status, Begin());
 }
 
-void SilentStream::Post() {
+void ObserverStream::Post() {
   context_.AsyncNotifyWhenDone(tag());
-  (service_->*request_function_)(&context_, &request_, &writer_, queue_, queue_, Begin());
+  request_call_(&context_, &request_, &writer_, queue_, Begin());
 }
 
 }  // namespace icache

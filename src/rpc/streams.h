@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
+#include <utility>
 
 #include "icache/base/clock.h"
 #include "icache/index/ingest_observer.h"
@@ -56,32 +57,32 @@ class ReportStream final : public StreamCall {
   grpc::ByteBuffer update_;
 };
 
-// StreamCacheEvents and StreamMetrics: stays open and silent until the client cancels it or the pool drains.
-class SilentStream final : public StreamCall {
+// A call that answers one request with messages until the client cancels it or the pool drains. This one has none:
+// StreamCacheEvents and StreamMetrics stay open and silent.
+class ObserverStream : public StreamCall {
  public:
-  // Asks gRPC for the next call of one method.
-  using RequestFunction = void (RpcService::*)(grpc::ServerContext*, grpc::ByteBuffer*,
-                                               grpc::ServerAsyncWriter<grpc::ByteBuffer>*, grpc::CompletionQueue*,
-                                               grpc::ServerCompletionQueue*, void*);
+  using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
 
-  // Nothing is owned.
-  SilentStream(StreamPool* pool, RpcService* service, RequestFunction request_function,
-               grpc::ServerCompletionQueue* queue)
-      : StreamCall(pool), service_(service), request_function_(request_function), queue_(queue), writer_(&context_) {}
+  // `pool` and `queue` are not owned.
+  ObserverStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue)
+      : StreamCall(pool), request_call_(std::move(request_call)), queue_(queue), writer_(&context_) {}
 
-  void Post() override;
+  void Post() final;
+
+ protected:
+  void OnOpen() override { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
+  void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite()); }
+
+  grpc::ByteBuffer request_;
 
  private:
-  void OnOpen() override { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
-  void OnProgress(bool /*ok*/) override { SetOver(); }  // that notification: the client is gone
-  void Finish(const grpc::Status& status) override { writer_.Finish(status, Begin()); }
+  void OnProgress(bool /*ok*/) final { SetOver(); }  // that notification: the client is gone
+  void Finish(const grpc::Status& status) final { writer_.Finish(status, Begin()); }
 
-  RpcService* const service_;
-  const RequestFunction request_function_;
+  const RequestCall<Writer> request_call_;
   grpc::ServerCompletionQueue* const queue_;
   grpc::ServerContext context_;
-  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_;
-  grpc::ByteBuffer request_;
+  Writer writer_;
 };
 
 }  // namespace icache

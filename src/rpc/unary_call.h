@@ -65,17 +65,14 @@ class UnaryPool;
 // One call: posted, taken, answered, over, and then idle until it is posted again.
 class UnaryCall final : public Completion {
  public:
-  // Asks gRPC for the next call of one method.
-  using RequestFunction = void (RpcService::*)(grpc::ServerContext*, grpc::ByteBuffer*,
-                                               grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>*,
-                                               grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+  using Responder = grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>;
 
   // `pool` owns the call.
   explicit UnaryCall(UnaryPool* pool) : pool_(pool) {}
 
-  void Post(RpcService* service, RequestFunction request_function, grpc::ServerCompletionQueue* queue) {
+  void Post(const RequestCall<Responder>& request_call, grpc::ServerCompletionQueue* queue) {
     responder_.emplace(&context_.emplace());
-    (service->*request_function)(&*context_, &request_, &*responder_, queue, queue, tag());
+    request_call(&*context_, &request_, &*responder_, queue, tag());
   }
   void OnCompletion(bool ok) override;
   // Gives up the answer, which its client does not read. Requires that the call has been taken.
@@ -86,7 +83,7 @@ class UnaryCall final : public Completion {
 
   // Of the call at hand. The responder refers to the context.
   std::optional<grpc::ServerContext> context_;
-  std::optional<grpc::ServerAsyncResponseWriter<grpc::ByteBuffer>> responder_;
+  std::optional<Responder> responder_;
   grpc::ByteBuffer request_;
   std::optional<std::list<UnaryCall*>::iterator>
       unsent_;  // its place in the pool's list while its answer is on its way
@@ -99,11 +96,10 @@ class UnaryCall final : public Completion {
 // is cancelled. Everything runs on the queue's thread.
 class UnaryPool {
  public:
-  // `service`, `queue` and `state` are not owned. `posted` calls at a time wait for clients.
-  UnaryPool(RpcService* service, UnaryCall::RequestFunction request_function, std::unique_ptr<UnaryMethod> method,
+  // `queue` and `state` are not owned. `posted` calls at a time wait for clients.
+  UnaryPool(RequestCall<UnaryCall::Responder> request_call, std::unique_ptr<UnaryMethod> method,
             grpc::ServerCompletionQueue* queue, QueueState* state, size_t posted)
-      : service_(service),
-        request_function_(request_function),
+      : request_call_(std::move(request_call)),
         method_(std::move(method)),
         queue_(queue),
         state_(state),
@@ -124,7 +120,7 @@ class UnaryPool {
       idle_.pop_back();
       ++posted_;
       ++state_->live_calls;
-      call->Post(service_, request_function_, queue_);
+      call->Post(request_call_, queue_);
     }
   }
 
@@ -139,8 +135,7 @@ class UnaryPool {
     idle_.push_back(call);
   }
 
-  RpcService* const service_;
-  const UnaryCall::RequestFunction request_function_;
+  const RequestCall<UnaryCall::Responder> request_call_;
   const std::unique_ptr<UnaryMethod> method_;
   grpc::ServerCompletionQueue* const queue_;
   QueueState* const state_;

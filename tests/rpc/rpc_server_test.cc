@@ -14,9 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace icache::testing {
+
+namespace health = ::grpc::health::v1;
+
 namespace {
 
 using ::testing::AllOf;
@@ -349,6 +353,13 @@ class RpcHealthTest : public RpcFixture {
     if (!CallRaw("/grpc.health.v1.Health/Check", request, &response).ok() || response.size() != 2) return 0;
     return response[1];
   }
+
+  std::unique_ptr<grpc::ClientReader<health::HealthCheckResponse>> Watch(const std::string& service,
+                                                                         grpc::ClientContext* context) {
+    health::HealthCheckRequest request;
+    request.set_service(service);
+    return health::Health::NewStub(channel_)->Watch(context, request);
+  }
 };
 
 TEST_F(RpcHealthTest, FollowsWhatTheServerIsTold) {
@@ -366,6 +377,47 @@ TEST_F(RpcHealthTest, UnknownServiceIsAnError) {
   StartServer();
   server_->SetServing(true);
   EXPECT_EQ(Health("no.such.Service"), 0);
+}
+
+TEST_F(RpcHealthTest, WatchTellsEveryChangeAndEndsWithTheServer) {
+  StartServer();
+  for (const char* service : {"", "inferencecache.v1alpha1.InferenceCache"}) {
+    server_->SetServing(false);
+    grpc::ClientContext context;
+    const auto watch = Watch(service, &context);
+    health::HealthCheckResponse response;
+    ASSERT_TRUE(watch->Read(&response));
+    EXPECT_EQ(response.status(), health::HealthCheckResponse::NOT_SERVING);
+    server_->SetServing(true);
+    ASSERT_TRUE(watch->Read(&response));
+    EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVING);
+    context.TryCancel();
+    EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+
+  grpc::ClientContext context;
+  const auto watch = Watch("", &context);
+  health::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVING);
+  server_->Shutdown(absl::InfiniteDuration());
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(watch->Read(&response));
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(RpcHealthTest, WatchOfAnUnknownServiceSaysSoAndStaysOpen) {
+  StartServer();
+  grpc::ClientContext context;
+  const auto watch = Watch("no.such.Service", &context);
+  health::HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), health::HealthCheckResponse::SERVICE_UNKNOWN);
+  server_->SetServing(true);
+  server_->Shutdown(absl::InfiniteDuration());
+  EXPECT_FALSE(watch->Read(&response));  // neither changed it
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 // ---------------------------------------------------------------------------------------------- shutdown
@@ -396,8 +448,10 @@ TEST_F(RpcServerTest, ShutdownEndsEveryStreamAtOnce) {
 
 TEST_F(RpcServerTest, ShutdownLetsAUnaryCallFinish) {
   StartServer();
-  grpc::ClientContext observer_context;
-  const auto observer = stub_->StreamMetrics(&observer_context, wire::StreamMetricsRequest());
+  grpc::ClientContext watch_context;
+  const auto watch = health::Health::NewStub(channel_)->Watch(&watch_context, health::HealthCheckRequest());
+  health::HealthCheckResponse status;
+  ASSERT_TRUE(watch->Read(&status));
   Gate gate;
   index_.state_gate = &gate;
   std::future<grpc::Status> call = std::async(std::launch::async, [this] {
@@ -407,7 +461,7 @@ TEST_F(RpcServerTest, ShutdownLetsAUnaryCallFinish) {
   });
   gate.reached.WaitForNotification();
   std::future<void> shutdown = std::async(std::launch::async, [this] { server_->Shutdown(absl::InfiniteDuration()); });
-  EXPECT_FALSE(observer->Finish().ok());  // so it has begun
+  EXPECT_FALSE(watch->Finish().ok());  // so it has begun
   gate.open.Notify();
   EXPECT_TRUE(call.get().ok());
   shutdown.get();
