@@ -20,7 +20,10 @@ endfunction()
 # icache_test(NAME <name> SRCS <files...> DEPS <targets...> [LABEL unit|concurrency|integration|bench-smoke]
 #             [TIMEOUT seconds])
 #
-# One googletest program, run by ctest as one test named <name>.
+# One googletest program, run by ctest as one test named <name>. The target `threaded_tests` builds those of the labels
+# concurrency and integration, which are what the thread sanitizer is for.
+add_custom_target(threaded_tests)
+
 function(icache_test)
   cmake_parse_arguments(TEST "" "NAME;LABEL;TIMEOUT" "SRCS;DEPS" ${ARGN})
   if(NOT TEST_LABEL)
@@ -36,6 +39,9 @@ function(icache_test)
   target_compile_definitions(${TEST_NAME} PRIVATE
     ICACHE_TEST_DATA_DIR="${CMAKE_SOURCE_DIR}/tests/data" ICACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     ICACHE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(TEST_LABEL MATCHES "^(concurrency|integration)$")
+    add_dependencies(threaded_tests ${TEST_NAME})
+  endif()
   add_test(NAME ${TEST_NAME} COMMAND ${TEST_NAME})
   set_tests_properties(${TEST_NAME} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT})
 endfunction()

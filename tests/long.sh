@@ -32,6 +32,8 @@ for sanitizer in asan tsan; do
   step "load ($sanitizer)" load "$sanitizer"
 done
 step "random index (asan)" random_index asan
+step "build (tsan)" build tsan
+step "ctest (tsan)" run_ctest tsan
 step "build (clang)" build clang
 step "fuzz" tests/fuzz/run.sh "$seconds"
 step "clang-tidy" check_tidy include src tests bench

@@ -75,9 +75,9 @@ void LookupDriver::RunOpenLoop(const SendSchedule& schedule, uint64_t first, uin
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
     auto* call = static_cast<Call*>(tag);
-    TallyAnswer(*call);
     {
       MutexLock lock(&mutex_);
+      TallyAnswer(*call);
       idle_.push_back(call);
     }
     idle_grew_.notify_one();
@@ -94,6 +94,7 @@ void LookupDriver::SendOnSchedule(const SendSchedule& schedule, uint64_t first, 
     std::this_thread::sleep_until(SteadyTime(due_ns));
     Call* const call = TakeIdle(give_up_ns);
     if (call != nullptr) {
+      MutexLock lock(&mutex_);  // the answer may come before Send() returns
       Send(call, due_ns, schedule.IsMeasured(number));
     } else if (schedule.IsMeasured(number)) {
       ++unsent_.errors["UNSENT"];

@@ -64,7 +64,7 @@ class LookupDriver {
   LookupTally tally_;   // of the thread that receives
   LookupTally unsent_;  // of the thread that sends, until it ends
 
-  Mutex mutex_;
+  Mutex mutex_;  // also hands a call from the thread that sends it to the one that receives its answer
   std::condition_variable_any idle_grew_;
   std::vector<Call*> idle_ ABSL_GUARDED_BY(mutex_);  // open loop only
 };

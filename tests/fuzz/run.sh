@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of build/clang (made by `cmake --build --preset clang`) for a number of seconds, two at a time,
+# Runs every fuzz target of build/clang (made by `cmake --build --preset clang --target fuzzers`) for a number of seconds, two at a time,
 # from its kept corpus. Fails on the first crash, leak, hang or runaway allocation and leaves the input that caused it in
 # build/fuzz/<target>/. To keep what a run has found: tests/fuzz/run.sh SECONDS --merge.
 #
@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly seconds=${1:-60}
 readonly mode=${2:-}
 targets=(build/clang/fuzz/*_fuzz)
-[[ -x ${targets[0]} ]] || { echo "No fuzz targets in build/clang/fuzz: build the clang preset first." >&2; exit 1; }
+[[ -x ${targets[0]} ]] || { echo "No fuzz targets in build/clang/fuzz: build the clang preset's target fuzzers first." >&2; exit 1; }
 
 # fuzz BINARY: one target for its time; prints its last lines.
 fuzz() {
@@ -26,7 +26,7 @@ fuzz() {
   fi
   echo "fuzz $name: $(grep -E '^Done' "$work/log")"
   if [[ $mode == --merge ]]; then
-    "$1" -merge=1 -max_len=4096 "tests/fuzz/corpus/$name" "$work/found" >"$work/merge.log" 2>&1
+    "$1" -set_cover_merge=1 -max_len=4096 "tests/fuzz/corpus/$name" "$work/found" >"$work/merge.log" 2>&1
   fi
 }
 

@@ -2,18 +2,17 @@
 // bytes say what came of them.
 #pragma once
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
+#include "tests/testing/raw_call.h"
 
 namespace icache::testing {
 
@@ -72,21 +71,9 @@ class WireClient {
 
   // One message and a half-close, answered by one message: a unary call, or a client stream of that one message.
   grpc::Status CallRaw(const std::string& full_method, const std::string& message, std::string* answer = nullptr) {
-    grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
-    const grpc::Slice slice(message);
-    const grpc::ByteBuffer sent(&slice, 1);
-    grpc::ByteBuffer received;
-    std::promise<grpc::Status> done;
-    stub.UnaryCall(&context, full_method, grpc::StubOptions(), &sent, &received,
-                   [&done](grpc::Status status) { done.set_value(std::move(status)); });
-    grpc::Status status = done.get_future().get();
-    grpc::Slice whole;
-    if (answer != nullptr && status.ok() && received.DumpToSingleSlice(&whole).ok()) {
-      answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
-    }
-    return status;
+    return RawCall(channel_, &context, full_method, message, answer);
   }
 
   // Whether the health service says SERVING for the whole server.

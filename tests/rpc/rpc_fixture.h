@@ -1,7 +1,6 @@
 // RpcFixture: an RpcServer on a free port over a real index, and a stub that talks to it.
 #pragma once
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +19,7 @@
 #include "icache/rpc/rpc_server.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/raw_call.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache::testing {
@@ -206,23 +206,8 @@ class RpcFixture : public ::testing::Test {
 
   // A unary call by name with raw bytes.
   grpc::Status CallRaw(const std::string& method, const std::string& request, std::string* response) {
-    grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
-    grpc::CompletionQueue queue;
-    const grpc::Slice slice(request);
-    const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&slice, 1), &queue);
-    call->StartCall();
-    grpc::ByteBuffer received;
-    grpc::Status status;
-    call->Finish(&received, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    grpc::Slice whole;
-    if (status.ok() && received.DumpToSingleSlice(&whole).ok()) {
-      response->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
-    }
-    return status;
+    return RawCall(channel_, &context, method, request, response);
   }
 
   FakeClock clock_;
