@@ -1,6 +1,6 @@
 // constant_answer: a server with icached's own RPC front-end whose LookupRoute parses the request and sends back one
-// prepared answer. What icached costs above it is what routing costs. Serves one address, one lookup queue, until
-// SIGTERM.
+// prepared answer. What icached costs above it is what routing costs. Serves one address with one queue until
+// SIGTERM, LookupRouteStream too, and prints its port.
 //
 // Usage: constant_answer HOST:PORT ROWS
 #include <grpcpp/grpcpp.h>
@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "rpc/call_queue.h"
 #include "rpc/rpc_service.h"
+#include "rpc/streams.h"
 #include "rpc/unary_call.h"
 
 namespace icache {
@@ -58,17 +59,24 @@ int Run(const std::string& address, int rows) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CHANNEL_TRACE_EVENT_MEMORY_PER_NODE, 0);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  int port = 0;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   CallQueue queue("lookup-0", builder.AddCompletionQueue());
   queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
                  /*posted=*/16);
+  ConstantLookup stream_lookup(rows);
+  queue.AddStreams(
+      [&](StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service, queue.queue(), &stream_lookup); },
+      /*max_open=*/1024);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     std::fprintf(stderr, "constant_answer: cannot listen on %s\n", address.c_str());
     return 1;
   }
   queue.Start();
+  std::printf("port %d\n", port);
+  std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
   queue.Drain();

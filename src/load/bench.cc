@@ -34,6 +34,8 @@ std::string_view EncodingName(ChainEncoding encoding) {
   return "";
 }
 
+std::string_view ModeName(LookupMode mode) { return mode == LookupMode::kStream ? "stream" : "unary"; }
+
 // Runs every driver on a thread of its own, and returns when all have ended.
 template <typename Run>
 void RunAll(const std::vector<std::unique_ptr<LookupDriver>>& drivers, Run run) {
@@ -72,14 +74,15 @@ absl::StatusOr<BenchResult> Bench(const BenchOptions& options) {
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Connection> control, Connection::Open(options.target.address, kCallTimeout));
   const Workload workload(options.workload, options.target);
-  RETURN_IF_ERROR(workload.Populate(*control));
+  if (options.fill) RETURN_IF_ERROR(workload.Populate(*control));
 
   std::vector<std::unique_ptr<LookupDriver>> drivers;
   for (size_t i = 0; i < options.threads; ++i) {
     std::vector<const Connection*> share;
     for (size_t c = i; c < connections.size(); c += options.threads) share.push_back(connections[c].get());
     const size_t calls = options.concurrency / options.threads + (i < options.concurrency % options.threads ? 1 : 0);
-    drivers.push_back(std::make_unique<LookupDriver>(&workload, std::move(share), calls, options.workload.seed + i));
+    drivers.push_back(
+        std::make_unique<LookupDriver>(&workload, std::move(share), options.mode, calls, options.workload.seed + i));
   }
   std::optional<IngestLoad> ingest;
   if (options.ingest_blocks_per_s > 0) ingest.emplace(&workload, control.get(), options.ingest_blocks_per_s);
@@ -92,7 +95,7 @@ absl::StatusOr<BenchResult> Bench(const BenchOptions& options) {
   }
   for (const auto& driver : drivers) result.lookups.Merge(driver->tally());
   result.seconds = static_cast<double>(std::max<int64_t>(result.lookups.last_done_ns - measured_from_ns, 0)) / 1e9;
-  RETURN_IF_ERROR(workload.Clear(*control));
+  if (options.fill && options.clear) RETURN_IF_ERROR(workload.Clear(*control));
   return result;
 }
 
@@ -102,7 +105,8 @@ std::string BenchText(const BenchOptions& options, const BenchResult& result) {
       fmt::format("{} chains of {} blocks, each on {} of {} replicas; {:g} % of the lookups hit; chains sent as {}\n",
                   WithCommas(static_cast<int64_t>(workload.chains)), workload.blocks, workload.holders,
                   workload.replicas, 100 * workload.hit_ratio, EncodingName(workload.encoding));
-  text += fmt::format("{} connections, {} calls in flight, {}\n\n", options.connections, options.concurrency,
+  text += fmt::format("{} connections, {} {} in flight, {}\n\n", options.connections, options.concurrency,
+                      options.mode == LookupMode::kStream ? "exchanges on streams" : "calls",
                       options.rate > 0 ? fmt::format("open loop at {:g} lookups/s", options.rate) : "closed loop");
   text += fmt::format("lookups:         {} in {:.2f} s, {}/s\n", WithCommas(result.lookups.Answered()), result.seconds,
                       WithCommas(static_cast<int64_t>(result.LookupsPerSecond())));
@@ -132,7 +136,7 @@ nlohmann::ordered_json BenchJson(const BenchOptions& options, const BenchResult&
       {"chains", workload.chains},   {"blocks", workload.blocks},       {"replicas", workload.replicas},
       {"holders", workload.holders}, {"hit_ratio", workload.hit_ratio}, {"encoding", EncodingName(workload.encoding)},
       {"seed", workload.seed}};
-  json["mode"] = "unary";
+  json["mode"] = ModeName(options.mode);
   json["loop"] = options.rate > 0 ? "open" : "closed";
   json["rate"] = options.rate;
   json["connections"] = options.connections;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "load/connection.h"
+#include "load/lookup_call.h"
 #include "load/lookup_tally.h"
 #include "load/workload.h"
 
@@ -20,8 +21,11 @@ struct BenchOptions {
   WorkloadOptions workload;
   size_t connections = 4;   // each a TCP connection of its own, >= 1
   size_t concurrency = 16;  // calls in flight at once over all connections, >= connections
-  size_t threads = 1;       // completion queues that drive them, 1 to connections
-  double rate = 0;          // lookups a second, in an open loop; 0 = as fast as answers come, in a closed loop
+  LookupMode mode = LookupMode::kUnary;
+  bool fill = true;    // report the chains first, or else only ask for them
+  bool clear = true;   // clear at the end what was reported
+  size_t threads = 1;  // completion queues that drive them, 1 to connections
+  double rate = 0;     // lookups a second, in an open loop; 0 = as fast as answers come, in a closed loop
   absl::Duration warm_up = absl::Seconds(1);    // that comes before what is measured, >= 0
   absl::Duration duration = absl::Seconds(10);  // of what is measured, > 0
   int64_t requests = 0;                         // to measure, in place of `duration`; 0 = by duration

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -142,9 +143,16 @@ CLI::App* AddBench(CLI::App* app, BenchOptions* options) {
   bench->add_flag("--bytes", use(ChainEncoding::kBytes), "Send chains as byte strings with token counts")
       ->excludes(packed);
   bench->add_option("--seed", workload->seed, "Of the hashes and of the order of lookups")->capture_default_str();
-  bench->add_option("--mode", "How lookups are sent; unary is the one way that the wire has")
-      ->check(CLI::IsMember({"unary"}))
+  bench
+      ->add_option(
+          "--mode", options->mode,
+          "How lookups are sent: unary, a LookupRoute call for each; stream, over LookupRouteStream calls that "
+          "stay open, one for each lookup in flight")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, LookupMode>{{"unary", LookupMode::kUnary}, {"stream", LookupMode::kStream}}))
       ->default_str("unary");
+  bench->add_flag("!--no-fill", options->fill, "Ask for the chains without reporting them first");
+  bench->add_flag("!--keep", options->clear, "Leave what was reported in the daemon");
   bench->add_option("--connections", options->connections, "TCP connections")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

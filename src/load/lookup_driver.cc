@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <limits>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -21,22 +20,11 @@ std::string StatusName(grpc::StatusCode code) { return absl::StatusCodeToString(
 
 }  // namespace
 
-struct LookupDriver::Call {
-  const Connection* connection;
-  std::optional<grpc::ClientContext> context;  // a new one for every call
-  std::unique_ptr<grpc::ClientAsyncResponseReader<wire::LookupRouteResponse>> reader;
-  wire::LookupRouteResponse response;
-  grpc::Status status;
-  int64_t counted_from_ns = 0;
-  bool measured = false;
-};
-
-LookupDriver::LookupDriver(const Workload* workload, std::vector<const Connection*> connections, size_t concurrency,
-                           uint64_t seed)
-    : workload_(workload), connections_(std::move(connections)), random_(seed) {
+LookupDriver::LookupDriver(const Workload* workload, std::vector<const Connection*> connections, LookupMode mode,
+                           size_t concurrency, uint64_t seed)
+    : workload_(workload), random_(seed) {
   for (size_t i = 0; i < concurrency; ++i) {
-    calls_.push_back(std::make_unique<Call>());
-    calls_.back()->connection = connections_[i % connections_.size()];
+    calls_.push_back(LookupCall::Make(mode, connections[i % connections.size()], &queue_));
   }
 }
 
@@ -44,7 +32,7 @@ LookupDriver::~LookupDriver() = default;
 
 void LookupDriver::RunClosedLoop(int64_t measure_from_ns, int64_t end_ns, std::atomic<int64_t>* budget) {
   size_t in_flight = 0;
-  const auto send_next = [&](Call* call) {
+  const auto send_next = [&](LookupCall* call) {
     const int64_t now = SteadyNanos();
     const bool measured = now >= measure_from_ns;
     if (now >= end_ns || (measured && budget->fetch_sub(1, std::memory_order_relaxed) <= 0)) return;
@@ -55,7 +43,8 @@ void LookupDriver::RunClosedLoop(int64_t measure_from_ns, int64_t end_ns, std::a
   void* tag = nullptr;
   bool ok = false;
   while (in_flight > 0 && queue_.Next(&tag, &ok)) {
-    auto* call = static_cast<Call*>(tag);
+    auto* call = static_cast<LookupCall*>(tag);
+    if (!call->OnCompletion(ok)) continue;
     --in_flight;
     TallyAnswer(*call);
     send_next(call);
@@ -74,9 +63,10 @@ void LookupDriver::RunOpenLoop(const SendSchedule& schedule, uint64_t first, uin
   void* tag = nullptr;
   bool ok = false;
   while (queue_.Next(&tag, &ok)) {
-    auto* call = static_cast<Call*>(tag);
+    auto* call = static_cast<LookupCall*>(tag);
     {
       MutexLock lock(&mutex_);
+      if (!call->OnCompletion(ok)) continue;
       TallyAnswer(*call);
       idle_.push_back(call);
     }
@@ -92,7 +82,7 @@ void LookupDriver::SendOnSchedule(const SendSchedule& schedule, uint64_t first, 
   for (uint64_t number = first; number < schedule.size(); number += stride) {
     const int64_t due_ns = schedule.TimeOf(number);
     std::this_thread::sleep_until(SteadyTime(due_ns));
-    Call* const call = TakeIdle(give_up_ns);
+    LookupCall* const call = TakeIdle(give_up_ns);
     if (call != nullptr) {
       MutexLock lock(&mutex_);  // the answer may come before Send() returns
       Send(call, due_ns, schedule.IsMeasured(number));
@@ -101,40 +91,37 @@ void LookupDriver::SendOnSchedule(const SendSchedule& schedule, uint64_t first, 
       unsent_.latency_ns.Record(SteadyNanos() - due_ns);
     }
   }
-  // Deadlines bring every call back, so this ends.
+  // Deadlines bring every unary call back, and the daemon every stream.
   for (size_t i = 0; i < calls_.size(); ++i) TakeIdle(std::numeric_limits<int64_t>::max());
   queue_.Shutdown();
 }
 
-LookupDriver::Call* LookupDriver::TakeIdle(int64_t give_up_ns) {
+LookupCall* LookupDriver::TakeIdle(int64_t give_up_ns) {
   MutexLock lock(&mutex_);
   while (idle_.empty()) {
     if (idle_grew_.wait_until(mutex_, SteadyTime(give_up_ns)) == std::cv_status::timeout && idle_.empty())
       return nullptr;
   }
-  Call* const call = idle_.back();
+  LookupCall* const call = idle_.back();
   idle_.pop_back();
   return call;
 }
 
-void LookupDriver::Send(Call* call, int64_t counted_from_ns, bool measured) {
+void LookupDriver::Send(LookupCall* call, int64_t counted_from_ns, bool measured) {
   call->counted_from_ns = counted_from_ns;
   call->measured = measured;
-  call->context.emplace();
-  call->context->set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
-  call->reader = call->connection->stub()->AsyncLookupRoute(&*call->context, workload_->Draw(&random_), &queue_);
-  call->reader->Finish(&call->response, &call->status, call);
+  call->Start(workload_->Draw(&random_));
 }
 
-void LookupDriver::TallyAnswer(const Call& call) {
+void LookupDriver::TallyAnswer(const LookupCall& call) {
   if (!call.measured) return;
   tally_.last_done_ns = SteadyNanos();
   tally_.latency_ns.Record(tally_.last_done_ns - call.counted_from_ns);
-  if (call.status.ok()) {
-    tally_.server_us.Record(call.response.lookup_latency_us());
-    ++tally_.reason_codes[call.response.reason_code()];
+  if (call.status().ok()) {
+    tally_.server_us.Record(call.response().lookup_latency_us());
+    ++tally_.reason_codes[call.response().reason_code()];
   } else {
-    ++tally_.errors[StatusName(call.status.error_code())];
+    ++tally_.errors[StatusName(call.status().error_code())];
   }
 }
 

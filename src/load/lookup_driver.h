@@ -1,5 +1,5 @@
 // LookupDriver: one thread's share of a bench: a completion queue, some connections, and a fixed number of calls that
-// may be in flight at once.
+// may be in flight at once, each a unary call or an exchange on a stream (lookup_call.h).
 //
 // Closed loop: each of those calls is sent anew as soon as its answer is there; a latency runs from the sending.
 // Open loop: calls are sent at the times of a SendSchedule. When all calls are in flight, those that come due wait; a
@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "icache/base/mutex.h"
 #include "load/connection.h"
+#include "load/lookup_call.h"
 #include "load/lookup_tally.h"
 #include "load/random.h"
 #include "load/send_schedule.h"
@@ -31,7 +32,8 @@ namespace icache {
 class LookupDriver {
  public:
   // `connections` not empty; `concurrency` >= 1 calls are spread over them evenly.
-  LookupDriver(const Workload* workload, std::vector<const Connection*> connections, size_t concurrency, uint64_t seed);
+  LookupDriver(const Workload* workload, std::vector<const Connection*> connections, LookupMode mode,
+               size_t concurrency, uint64_t seed);
   ~LookupDriver();
   LookupDriver(const LookupDriver&) = delete;
   LookupDriver& operator=(const LookupDriver&) = delete;
@@ -47,18 +49,15 @@ class LookupDriver {
   const LookupTally& tally() const { return tally_; }
 
  private:
-  struct Call;
-
-  void Send(Call* call, int64_t counted_from_ns, bool measured);
-  void TallyAnswer(const Call& call);
+  void Send(LookupCall* call, int64_t counted_from_ns, bool measured);
+  void TallyAnswer(const LookupCall& call);
   void SendOnSchedule(const SendSchedule& schedule, uint64_t first, uint64_t stride) ABSL_LOCKS_EXCLUDED(mutex_);
   // A call that is not in flight, or nullptr when none comes back before `give_up_ns`.
-  Call* TakeIdle(int64_t give_up_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+  LookupCall* TakeIdle(int64_t give_up_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Workload* const workload_;
-  const std::vector<const Connection*> connections_;
-  std::vector<std::unique_ptr<Call>> calls_;
   grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<LookupCall>> calls_;
 
   SplitMix64 random_;   // of the thread that sends
   LookupTally tally_;   // of the thread that receives
@@ -66,7 +65,7 @@ class LookupDriver {
 
   Mutex mutex_;  // also hands a call from the thread that sends it to the one that receives its answer
   std::condition_variable_any idle_grew_;
-  std::vector<Call*> idle_ ABSL_GUARDED_BY(mutex_);  // open loop only
+  std::vector<LookupCall*> idle_ ABSL_GUARDED_BY(mutex_);  // open loop only
 };
 
 }  // namespace icache

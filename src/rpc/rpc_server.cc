@@ -86,7 +86,8 @@ class RpcServer::Impl {
   RpcService service_;
   HealthService health_service_;
   ServingState serving_;
-  std::vector<std::unique_ptr<UpdateSink>> sinks_;  // one per ingest queue
+  std::vector<std::unique_ptr<LookupRouteMethod>> stream_lookups_;  // one per lookup queue
+  std::vector<std::unique_ptr<UpdateSink>> sinks_;                  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
   IgnoredCompletion shutdown_begun_;
   std::unique_ptr<grpc::Server> server_;  // null before Start() and after Shutdown()
@@ -125,6 +126,10 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
                   std::make_unique<LookupRouteMethod>(backend_, max_bytes), kPostedLookups);
+  stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(backend_, max_bytes));
+  queue->AddStreams([this, cq = queue->queue(), lookup = stream_lookups_.back().get()](
+                        StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service_, cq, lookup); },
+                    Share(options_.max_lookup_streams, options_.lookup_threads));
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestRenderTemplate),
                   std::make_unique<RenderTemplateMethod>(backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupPDRoute),

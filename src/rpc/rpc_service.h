@@ -15,11 +15,11 @@ namespace icache {
 
 using WireService = inferencecache::v1alpha1::InferenceCache;
 
-using RpcService = WireService::WithRawMethod_RenderTemplate<
-    WireService::WithRawMethod_LookupRoute<WireService::WithRawMethod_LookupPDRoute<
+using RpcService = WireService::WithRawMethod_RenderTemplate<WireService::WithRawMethod_LookupRoute<
+    WireService::WithRawMethod_LookupRouteStream<WireService::WithRawMethod_LookupPDRoute<
         WireService::WithRawMethod_GetCacheState<WireService::WithRawMethod_ReportCacheState<
             WireService::WithRawMethod_PublishEvent<WireService::WithRawMethod_StreamCacheEvents<
-                WireService::WithRawMethod_StreamMetrics<WireService::Service>>>>>>>>;
+                WireService::WithRawMethod_StreamMetrics<WireService::Service>>>>>>>>>;
 
 using WireHealth = grpc::health::v1::Health;
 

@@ -42,6 +42,27 @@ void ReportStream::Finish(const grpc::Status& status) {
   reader_.Finish(ToByteBuffer(ack), status, Begin());
 }
 
+void LookupStream::OnProgress(bool ok) {
+  if (!ok) {  // half-closed, or broken: then nobody reads the status
+    End(grpc::Status::OK);
+    return;
+  }
+  grpc::ByteBuffer answer;
+  if (const grpc::Status status = lookup_->Serve(context_, &message_, &answer); !status.ok()) {
+    End(status);
+  } else {
+    stream_.Write(answer, BeginWrite());
+  }
+}
+
+void LookupStream::OnWritten(bool ok) {
+  if (ok) {
+    stream_.Read(&message_, Begin());
+  } else {
+    End(grpc::Status::OK);
+  }
+}
+
 void ObserverStream::Post() {
   context_.AsyncNotifyWhenDone(tag());
   request_call_(&context_, &request_, &writer_, queue_, Begin());

@@ -15,6 +15,7 @@
 #include "rpc/recycled_message.h"
 #include "rpc/rpc_service.h"
 #include "rpc/stream_pool.h"
+#include "rpc/unary_call.h"
 
 namespace icache {
 
@@ -55,6 +56,30 @@ class ReportStream final : public StreamCall {
   grpc::ServerContext context_;
   grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
   grpc::ByteBuffer update_;
+};
+
+// LookupRouteStream: reads a request, answers it, and only then reads the next, so a client that does not read its
+// answers is not served any more.
+class LookupStream final : public StreamCall {
+ public:
+  // Nothing is owned. `lookup` may be shared by the streams of one queue.
+  LookupStream(StreamPool* pool, RpcService* service, grpc::ServerCompletionQueue* queue, UnaryMethod* lookup)
+      : StreamCall(pool), service_(service), queue_(queue), lookup_(lookup), stream_(&context_) {}
+
+  void Post() override { service_->RequestLookupRouteStream(&context_, &stream_, queue_, queue_, Begin()); }
+
+ private:
+  void OnOpen() override { stream_.Read(&message_, Begin()); }
+  void OnProgress(bool ok) override;
+  void OnWritten(bool ok) override;
+  void Finish(const grpc::Status& status) override { stream_.Finish(status, Begin()); }
+
+  RpcService* const service_;
+  grpc::ServerCompletionQueue* const queue_;
+  UnaryMethod* const lookup_;
+  grpc::ServerContext context_;
+  grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
+  grpc::ByteBuffer message_;
 };
 
 // A call that answers one request with messages until the client cancels it or the pool drains. This one has none:

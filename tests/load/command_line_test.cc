@@ -29,7 +29,7 @@ TEST(CommandLineTest, AWrongCommandLineExitsWithTwo) {
       {"replay", "--trace", __FILE__, "--load-window", "0s"},
       {"replay", "--trace", __FILE__, "--load-window", "soon"},
       {"bench", "--packed", "--bytes"},
-      {"bench", "--mode", "stream"},
+      {"bench", "--mode", "batch"},
       {"bench", "--hit-ratio", "1.5"},
       {"bench", "--duration", "1s", "--requests", "10"},
       {"bench", "--holders", "9", "--replicas", "8"},

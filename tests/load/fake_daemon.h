@@ -5,7 +5,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -72,6 +74,23 @@ class FakeDaemon final : public inferencecache::v1alpha1::InferenceCache::Servic
       row->set_estimated_cache_hit_prob(0.5f);
     }
     return grpc::Status::OK;
+  }
+
+  // Ends each lookup stream after so many answers, if set, with UNAVAILABLE.
+  std::atomic<int> answers_per_stream = std::numeric_limits<int>::max();
+
+  grpc::Status LookupRouteStream(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<inferencecache::v1alpha1::LookupRouteResponse,
+                               inferencecache::v1alpha1::LookupRouteRequest>* stream) override {
+    inferencecache::v1alpha1::LookupRouteRequest request;
+    for (int left = answers_per_stream; left > 0 && stream->Read(&request); --left) {
+      inferencecache::v1alpha1::LookupRouteResponse response;
+      LookupRoute(context, &request, &response);
+      stream->Write(response);
+    }
+    const bool half_closed = answers_per_stream == std::numeric_limits<int>::max();
+    return half_closed ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, "enough");
   }
 
   grpc::Status ReportCacheState(grpc::ServerContext*,

@@ -215,6 +215,46 @@ TEST(BenchTest, AnOpenLoopSendsEveryCallOfItsScheduleOnce) {
   EXPECT_EQ(result->lookups.latency_ns.count(), 2000u);
 }
 
+TEST(BenchTest, StreamsAskTheSameAsUnaryCalls) {
+  FakeDaemon daemon;
+  BenchOptions options = BenchOf(daemon);
+  options.threads = 1;  // one order of lookups
+  const auto unary = Bench(options);
+  options.mode = LookupMode::kStream;
+  const auto stream = Bench(options);
+  ASSERT_THAT(unary, IsOk());
+  ASSERT_THAT(stream, IsOk());
+  EXPECT_EQ(unary->lookups.reason_codes, stream->lookups.reason_codes);
+  EXPECT_THAT(stream->lookups.errors, SizeIs(0));
+
+  options.rate = 20'000;
+  const auto open_loop = Bench(options);
+  ASSERT_THAT(open_loop, IsOk());
+  EXPECT_EQ(open_loop->lookups.Answered(), 2000);
+}
+
+TEST(BenchTest, AStreamThatBreaksFailsOneLookupAndIsOpenedAgain) {
+  FakeDaemon daemon;
+  daemon.answers_per_stream = 9;
+  BenchOptions options = BenchOf(daemon);
+  options.mode = LookupMode::kStream;
+  const auto result = Bench(options);
+  ASSERT_THAT(result, IsOk());
+  const int64_t failed = result->lookups.errors.at("UNAVAILABLE");
+  EXPECT_EQ(result->lookups.Answered() + failed, 2000);
+  EXPECT_NEAR(static_cast<double>(failed), 200, 20);  // every tenth
+}
+
+TEST(BenchTest, NothingIsReportedWhereNothingIsToBeFilled) {
+  FakeDaemon daemon;
+  BenchOptions options = BenchOf(daemon);
+  options.fill = false;
+  const auto result = Bench(options);
+  ASSERT_THAT(result, IsOk());
+  EXPECT_EQ(result->lookups.reason_codes.at("NO_HINT"), 2000);
+  EXPECT_EQ(daemon.StoredBlocks(), 0);
+}
+
 TEST(BenchTest, IngestRunsBesideTheLookupsAndLeavesNothingBehind) {
   FakeDaemon daemon;
   BenchOptions options = BenchOf(daemon);

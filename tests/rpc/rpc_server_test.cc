@@ -280,6 +280,60 @@ TEST_F(RpcServerTest, ALongUpdateDoesNotHoldUpLookups) {
   EXPECT_EQ(ReasonOf(Lookup("hash")), "PREFIX_MATCH");
 }
 
+// ---------------------------------------------------------------------------------------------- lookup streams
+
+TEST_F(RpcServerTest, ALookupStreamAnswersEveryRequestInOrder) {
+  StartServer();
+  ASSERT_TRUE(Report(Update("r0", "held")).ok());
+  grpc::ClientContext context;
+  const auto stream = stub_->LookupRouteStream(&context);
+  constexpr int kRequests = 100;
+  for (int i = 0; i < kRequests; ++i) ASSERT_TRUE(stream->Write(Lookup(i % 3 == 0 ? "held" : "unknown")));
+  wire::LookupRouteResponse response;
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_TRUE(stream->Read(&response));
+    EXPECT_EQ(response.reason_code(), i % 3 == 0 ? "PREFIX_MATCH" : "NO_HINT") << i;
+  }
+  stream->WritesDone();
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(RpcServerTest, AMessageThatIsNoLookupEndsItsStreamAlone) {
+  StartServer();
+  std::string response;
+  EXPECT_EQ(CallRaw("/inferencecache.v1alpha1.InferenceCache/LookupRouteStream", "\xff\xff", &response).error_code(),
+            grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(ReasonOf(Lookup("hash")), "NO_HINT");
+}
+
+TEST_F(RpcServerTest, OneLookupStreamTooManyIsRefused) {
+  options_.max_lookup_streams = 1;
+  StartServer();
+  grpc::ClientContext contexts[2];
+  const auto first = stub_->LookupRouteStream(&contexts[0]);
+  first->Write(Lookup("hash"));
+  wire::LookupRouteResponse response;
+  ASSERT_TRUE(first->Read(&response));
+  EXPECT_EQ(stub_->LookupRouteStream(&contexts[1])->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  first->Write(Lookup("hash"));
+  EXPECT_TRUE(first->Read(&response));
+}
+
+TEST_F(RpcServerTest, ShutdownEndsAnIdleLookupStream) {
+  StartServer();
+  grpc::ClientContext context;
+  const auto stream = stub_->LookupRouteStream(&context);
+  stream->Write(Lookup("hash"));
+  wire::LookupRouteResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  server_->Shutdown(absl::InfiniteDuration());
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+// ---------------------------------------------------------------------------------------------- report streams
+
 TEST_F(RpcServerTest, OneReportStreamTooManyIsRefused) {
   options_.max_report_streams = 1;
   StartServer();

@@ -38,6 +38,7 @@ struct RpcOptions {
   size_t max_recycled_message_bytes = 256 << 10;
 
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
+  size_t max_lookup_streams = 16'384;    // LookupRouteStream
   size_t max_report_streams = 16'384;    // ReportCacheState
   size_t max_observer_streams = 1'024;   // StreamCacheEvents and StreamMetrics, each
   int max_calls_per_connection = 4'096;  // at a time; a client's further calls wait on its side
