@@ -14,7 +14,8 @@ if(ICACHE_SANITIZE)
   # Of debug information what a report's stack needs; the rest costs a fifth of the build.
   add_compile_options(-fsanitize=${ICACHE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -O1 -g1)
   add_link_options(-fsanitize=${ICACHE_SANITIZE})
-  target_sources(icache_compile INTERFACE ${CMAKE_SOURCE_DIR}/cmake/sanitizer_options.cc)
+  add_library(icache_sanitizer_options OBJECT ${CMAKE_SOURCE_DIR}/cmake/sanitizer_options.cc)
+  target_sources(icache_compile INTERFACE $<TARGET_OBJECTS:icache_sanitizer_options>)
 endif()
 
 # "Optimised, symbols kept": CMake's own RelWithDebInfo stops at -O2 and keeps assertions off, as wanted.

@@ -1,14 +1,19 @@
-# icache_room(NAME <room> SRCS <files...> [DEPS <targets...>] [PRIVATE_DEPS <targets...>])
+# icache_room(NAME <room> SRCS <files...> [DEPS <targets...>] [PRIVATE_DEPS <targets...>] [PRECOMPILE <headers...>])
+#
+# PRECOMPILE names foreign headers that most of the room's files include and that cost more than the files themselves.
 #
 # One room of the source tree: the library target icache_<room> (alias icache::<room>), built from src/<room>/, whose
 # public headers are include/icache/<room>/. DEPS are the only rooms and libraries that it may use.
 function(icache_room)
-  cmake_parse_arguments(ROOM "" "NAME" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "NAME" "SRCS;DEPS;PRIVATE_DEPS;PRECOMPILE" ${ARGN})
   set(target icache_${ROOM_NAME})
   if(ROOM_SRCS)
     add_library(${target} STATIC ${ROOM_SRCS})
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(${target} PUBLIC ${ROOM_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS} icache_compile)
+    if(ROOM_PRECOMPILE)
+      target_precompile_headers(${target} PRIVATE ${ROOM_PRECOMPILE})
+    endif()
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE ${CMAKE_SOURCE_DIR}/include)
@@ -21,7 +26,7 @@ endfunction()
 #             [TIMEOUT seconds])
 #
 # One googletest program, run by ctest as one test named <name>. The target `threaded_tests` builds those of the labels
-# concurrency and integration, which are what the thread sanitizer is for.
+# concurrency and integration, which are what the thread sanitizer is for. Headers: tests/precompiled/.
 add_custom_target(threaded_tests)
 
 function(icache_test)
@@ -36,6 +41,11 @@ function(icache_test)
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_include_directories(${TEST_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${TEST_NAME} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest_main icache_compile)
+  if(TEST_DEPS MATCHES "icache::(proto|rpc|daemon|load)")
+    target_precompile_headers(${TEST_NAME} REUSE_FROM icache_precompiled_wire)
+  else()
+    target_precompile_headers(${TEST_NAME} REUSE_FROM icache_precompiled)
+  endif()
   target_compile_definitions(${TEST_NAME} PRIVATE
     ICACHE_TEST_DATA_DIR="${CMAKE_SOURCE_DIR}/tests/data" ICACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     ICACHE_BINARY_DIR="${CMAKE_BINARY_DIR}")

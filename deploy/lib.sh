@@ -19,6 +19,7 @@ scratch=$(mktemp -d)  # gone at the end
 
 if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CCACHE_SLOPPINESS=pch_defines,time_macros  # it keeps nothing of precompiled headers otherwise
 fi
 
 finish() {

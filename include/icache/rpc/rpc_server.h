@@ -1,9 +1,9 @@
 // RpcServer: the InferenceCache service over gRPC, with health and reflection.
 //
 // Threads: each completion queue has one thread of its own and everything posted on a queue is touched by that thread
-// alone, so calls need no locks. Unary calls of gateways and dashboards go to the lookup queues; observations
-// (ReportCacheState, PublishEvent) and the observers' streams go to the ingest queues, so a long update never holds up
-// a lookup.
+// alone, so calls need no locks. Gateways' calls and the health service go to the lookup queues; observations
+// (ReportCacheState, PublishEvent), GetCacheState and the observers' streams go to the ingest queues, so a long update
+// never holds up a lookup.
 //
 // gRPC's types stay in src/rpc/.
 #pragma once
