@@ -66,9 +66,10 @@ int Run(const std::string& address, int rows) {
   queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
                  /*posted=*/16);
   ConstantLookup stream_lookup(rows);
+  StreamLimit stream_limit(1024);
   queue.AddStreams(
       [&](StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service, queue.queue(), &stream_lookup); },
-      /*max_open=*/1024);
+      &stream_limit);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     std::fprintf(stderr, "constant_answer: cannot listen on %s\n", address.c_str());

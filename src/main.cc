@@ -1,9 +1,12 @@
 // icached: the daemon. docs/operations.md tells how to run it.
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
 #include "icache/daemon/server.h"
@@ -23,6 +26,14 @@ int Fail(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? 2 : 1;
 }
 
+// Every connection takes a descriptor, and the usual soft limit is that of programs that call select().
+void RaiseFileLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
   if (!command_line.ok()) return Fail(command_line.status());
@@ -38,7 +49,9 @@ int Main(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   while (WaitForSignal() == SignalKind::kReload) (*server)->ReloadPolicies();
   (*server)->Drain();
-  WaitForSignal(options.drain_delay);  // a second signal cuts it short
+  const absl::Time drained_at = absl::Now() + options.drain_delay;
+  while (WaitForSignal(drained_at - absl::Now()) == SignalKind::kReload) {
+  }  // a second signal to end cuts it short, one to reload does not
   (*server)->Shutdown(kShutdownGrace);
   return 0;
 }
@@ -50,6 +63,7 @@ int main(int argc, char** argv) {
   // Debian's abseil looks for lock cycles in every program, which costs 7 % of the CPU per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   icache::SilenceRpcLibraries();
+  icache::RaiseFileLimit();
   icache::BlockSignals();  // before any thread starts
   return icache::Main(argc, argv);
 }

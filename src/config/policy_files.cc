@@ -53,6 +53,8 @@ absl::StatusOr<std::vector<std::string>> ListPolicyFiles(const std::string& path
   std::filesystem::directory_iterator entry(path, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!IsPolicyFileName(entry->path().filename().native())) continue;
+    std::error_code unreadable;  // such a file is for ReadPolicyFiles() to complain of
+    if (entry->is_directory(unreadable)) continue;
     if (paths.size() == kMaxPolicyFiles) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMaxPolicyFiles, " policy files"));
     }

@@ -126,6 +126,9 @@ const Setting kSettings[] = {
     {"limits.max_recycled_message_bytes", "--limits-max-recycled-message-bytes", "N", "bytes", From(0, 1 << 30),
      "A request object that grew beyond this is freed after its call instead of being used again.",
      ICACHE_SLOT(max_recycled_message_bytes)},
+    {"limits.max_buffer_bytes", "--limits-max-buffer-bytes", "N", "bytes", From(64 << 20, int64_t{1} << 40),
+     "What gRPC may buffer of requests and answers over all connections; beyond it, it ends streams and connections.",
+     ICACHE_SLOT(max_buffer_bytes)},
 
     // Log and life
     {"log.level", "--log-level", "LEVEL", "", std::monostate(), "The least level that is logged.",

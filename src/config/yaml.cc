@@ -55,6 +55,9 @@ std::optional<Place> FirstForbiddenByte(std::string_view text) {
   return std::nullopt;
 }
 
+// Ends the reading of a text, through the parser.
+struct TooManyNodes {};
+
 // Builds the tree of one document after another from the parser's events.
 class TreeBuilder final : public YAML::EventHandler {
  public:
@@ -72,15 +75,10 @@ class TreeBuilder final : public YAML::EventHandler {
     start_ = PlaceOf(mark);
     start_position_ = mark.pos;
     root_ = nullptr;
-    too_large_ = false;
   }
 
   void OnDocumentEnd() override {
-    if (too_large_) {
-      problems_.Add(start_, "", absl::StrCat("a document holds at most ", kMaxYamlNodes, " values"));
-    } else if (root_ != nullptr) {
-      visit_(*root_);
-    }
+    if (root_ != nullptr) visit_(*root_);
   }
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -90,14 +88,12 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     YamlNode* node = NewNode(YamlNode::Kind::kScalar, mark, tag, anchor);
-    if (node == nullptr) return;
     node->text = value;
     node->quoted = tag == "!";
     Attach(node, mark);
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    if (too_large_) return;
     const YamlNode* node = anchors_[anchor];
     for (const Open& open : open_) {
       if (open.node != node) continue;
@@ -135,10 +131,9 @@ class TreeBuilder final : public YAML::EventHandler {
     Place key_place;
   };
 
-  // Null once the document is too large; everything is then skipped until it ends.
+  // Throws TooManyNodes.
   YamlNode* NewNode(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
-    if (nodes_.size() == kMaxYamlNodes) too_large_ = true;
-    if (too_large_) return nullptr;
+    if (nodes_.size() == kMaxYamlNodes) throw TooManyNodes();
     YamlNode& node = nodes_.emplace_back();
     node.kind = kind;
     node.place = PlaceOf(mark);
@@ -148,18 +143,14 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void Descend(YamlNode* node, const YAML::Mark& mark) {
-    if (node == nullptr) return;
     Attach(node, mark);
     open_.emplace_back().node = node;
   }
 
-  void Ascend() {
-    if (!too_large_) open_.pop_back();
-  }
+  void Ascend() { open_.pop_back(); }
 
   // Puts `node` where it belongs in the innermost open container.
   void Attach(const YamlNode* node, const YAML::Mark& mark) {
-    if (node == nullptr) return;
     if (open_.empty()) {
       root_ = node;
       return;
@@ -211,7 +202,6 @@ class TreeBuilder final : public YAML::EventHandler {
   Place start_;
   int start_position_ = 0;  // in bytes
   const YamlNode* root_ = nullptr;
-  bool too_large_ = false;
 };
 
 }  // namespace
@@ -261,6 +251,8 @@ void ReadYaml(std::string_view text, const FileProblems& problems,
       }
       last_start = builder.start_position();
     }
+  } catch (const TooManyNodes&) {
+    problems.Add(builder.start(), "", absl::StrCat("a document holds at most ", kMaxYamlNodes, " values"));
   } catch (const YAML::DeepRecursion& error) {
     problems.Add(builder.InnermostOpen(error.mark), "", "nested too deeply");
   } catch (const YAML::Exception& error) {

@@ -2,8 +2,8 @@
 //
 // The only place that touches yaml-cpp: its exceptions end here, and its laxities too. Refused beside bad syntax:
 // bytes that are no UTF-8, control characters, keys that are no scalars or that a mapping holds twice, an alias inside
-// its own anchor, nesting beyond the parser's 500 levels, and documents of more than kMaxYamlNodes values. An alias
-// costs a pointer, so a text cannot unfold to more than it is.
+// its own anchor, nesting beyond the parser's 500 levels, and documents of more than kMaxYamlNodes values, where
+// the reading ends. An alias costs a pointer, so a text cannot unfold to more than it is.
 #pragma once
 
 #include <cstddef>

@@ -120,6 +120,7 @@ absl::Status Server::StartRpc() {
   options.ingest_threads = options_.ingest_threads;
   options.max_message_bytes = options_.max_message_bytes;
   options.max_recycled_message_bytes = options_.max_recycled_message_bytes;
+  options.max_buffer_bytes = options_.max_buffer_bytes;
   options.keepalive_time = options_.keepalive_time;
   options.keepalive_timeout = options_.keepalive_timeout;
   options.min_ping_interval = options_.min_ping_interval;

@@ -32,13 +32,13 @@ void CallQueue::AddUnary(RequestCall<UnaryCall::Responder> request_call, std::un
       std::make_unique<UnaryPool>(std::move(request_call), std::move(method), queue_.get(), &state_, posted));
 }
 
-void CallQueue::AddStreams(StreamPool::Factory factory, size_t max_open) {
-  stream_pools_.push_back(std::make_unique<StreamPool>(max_open, std::move(factory), &state_));
+void CallQueue::AddStreams(StreamPool::Factory factory, StreamLimit* limit) {
+  stream_pools_.push_back(std::make_unique<StreamPool>(limit, std::move(factory), &state_));
 }
 
 void CallQueue::Start() {
   for (const auto& pool : unary_pools_) pool->Fill();
-  for (const auto& pool : stream_pools_) pool->Post();
+  for (const auto& pool : stream_pools_) pool->Fill();
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), name_.c_str());
 }

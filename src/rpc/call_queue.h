@@ -36,8 +36,8 @@ class CallQueue {
 
   // Calls will be answered by `method`; `posted` of them wait for clients at a time.
   void AddUnary(RequestCall<UnaryCall::Responder> request_call, std::unique_ptr<UnaryMethod> method, size_t posted);
-  // At most `max_open` streams, made by `factory`, at a time.
-  void AddStreams(StreamPool::Factory factory, size_t max_open);
+  // Streams made by `factory`, as many at a time as `limit` allows all queues that share it. `limit` is not owned.
+  void AddStreams(StreamPool::Factory factory, StreamLimit* limit);
 
   // For streams to post themselves on.
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }

@@ -33,7 +33,6 @@ grpc::Status HealthCheckMethod::Serve(const grpc::ServerContext& /*context*/, gr
 }
 
 void HealthWatchStream::OnOpen() {
-  ObserverStream::OnOpen();
   RecycledMessage<HealthCheckRequest> request(0);
   if (const grpc::Status status = request.Parse(&request_); !status.ok()) {
     End(status);

@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
 
 #include <algorithm>
 #include <limits>
@@ -12,7 +13,7 @@
 #include "icache/base/status_macros.h"
 #include "rpc/call_queue.h"
 #include "rpc/health.h"
-#include "rpc/listen_address.h"
+#include "rpc/listener.h"
 #include "rpc/methods.h"
 #include "rpc/rpc_service.h"
 #include "rpc/streams.h"
@@ -25,6 +26,9 @@ namespace {
 constexpr size_t kPostedLookups = 16;
 constexpr size_t kPostedOthers = 2;
 
+// The reflection service of gRPC has a thread for every stream.
+constexpr int kMaxReflectionThreads = 8;
+
 // How long clients have to close their connections once the server has told them that it goes and all is answered.
 constexpr absl::Duration kHangUpTime = absl::Milliseconds(100);
 
@@ -34,14 +38,15 @@ class IgnoredCompletion final : public Completion {
   void OnCompletion(bool /*ok*/) override {}
 };
 
-// What one of `queues` may have of a limit for all.
-size_t Share(size_t limit, size_t queues) { return (limit + queues - 1) / queues; }
-
 int ToMilliseconds(absl::Duration duration) {
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(duration), 0, std::numeric_limits<int>::max()));
 }
 
 void SetArguments(const RpcOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("icached");
+  quota.Resize(options.max_buffer_bytes);
+  quota.SetMaxThreads(kMaxReflectionThreads);
+  builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(
       static_cast<int>(std::min<size_t>(options.max_message_bytes, std::numeric_limits<int>::max())));
   // A small compressed message may unpack to any size, and gRPC unpacks before it measures.
@@ -86,10 +91,17 @@ class RpcServer::Impl {
   RpcService service_;
   HealthService health_service_;
   ServingState serving_;
+  StreamLimit lookup_streams_{options_.max_lookup_streams};
+  StreamLimit report_streams_{options_.max_report_streams};
+  StreamLimit event_streams_{options_.max_observer_streams};
+  StreamLimit metric_streams_{options_.max_observer_streams};
+  StreamLimit watch_streams_{options_.max_observer_streams};
   std::vector<std::unique_ptr<LookupRouteMethod>> stream_lookups_;  // one per lookup queue
   std::vector<std::unique_ptr<UpdateSink>> sinks_;                  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
   IgnoredCompletion shutdown_begun_;
+  Listener listener_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;  // null before Start() and after Shutdown()
   std::vector<std::string> addresses_;
 };
@@ -100,24 +112,25 @@ absl::Status RpcServer::Impl::Start() {
 
   grpc::ServerBuilder builder;
   SetArguments(options_, &builder);
-  std::vector<int> ports(options_.addresses.size(), 0);
-  for (size_t i = 0; i < ports.size(); ++i) {
-    RETURN_IF_ERROR(PrepareToListen(options_.addresses[i]));
-    builder.AddListeningPort(options_.addresses[i], grpc::InsecureServerCredentials(), &ports[i]);
+  for (const std::string& address : options_.addresses) {
+    ASSIGN_OR_RETURN(addresses_.emplace_back(), listener_.Add(address));
   }
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
   builder.RegisterService(&health_service_);
   for (int i = 0; i < options_.lookup_threads; ++i) AddLookupQueue("lookup-" + std::to_string(i), &builder);
   for (int i = 0; i < options_.ingest_threads; ++i) AddIngestQueue("ingest-" + std::to_string(i), &builder);
 
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr) {
-    const auto failed = std::find(ports.begin(), ports.end(), 0);  // gRPC gives up at the first
-    if (failed == ports.end()) return absl::InternalError("gRPC does not start");
-    return WhyNotListening(options_.addresses[failed - ports.begin()]);
-  }
-  for (size_t i = 0; i < ports.size(); ++i) addresses_.push_back(BoundAddress(options_.addresses[i], ports[i]));
+  if (server_ == nullptr) return absl::InternalError("gRPC does not start");
   for (const auto& queue : queues_) queue->Start();
+  listener_.Start([this](int listening_fd, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listening_fd;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  });
   return absl::OkStatus();
 }
 
@@ -129,7 +142,7 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
   stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), lookup = stream_lookups_.back().get()](
                         StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service_, cq, lookup); },
-                    Share(options_.max_lookup_streams, options_.lookup_threads));
+                    &lookup_streams_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestRenderTemplate),
                   std::make_unique<RenderTemplateMethod>(backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupPDRoute),
@@ -141,7 +154,7 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
         return std::make_unique<HealthWatchStream>(pool, CallsOf(&health_service_, &HealthService::RequestWatch), cq,
                                                    &serving_);
       },
-      Share(options_.max_observer_streams, options_.lookup_threads));
+      &watch_streams_);
   queues_.push_back(std::move(queue));
 }
 
@@ -156,14 +169,14 @@ void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilde
   sinks_.push_back(std::make_unique<UpdateSink>(backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
                         StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
-                    Share(options_.max_report_streams, options_.ingest_threads));
-  const auto add_observers = [&](RequestCall<ObserverStream::Writer> calls) {
+                    &report_streams_);
+  const auto add_observers = [&](RequestCall<ObserverStream::Writer> calls, StreamLimit* limit) {
     queue->AddStreams([cq = queue->queue(), calls = std::move(calls)](
                           StreamPool* pool) { return std::make_unique<ObserverStream>(pool, calls, cq); },
-                      Share(options_.max_observer_streams, options_.ingest_threads));
+                      limit);
   };
-  add_observers(CallsOf(&service_, &RpcService::RequestStreamCacheEvents));
-  add_observers(CallsOf(&service_, &RpcService::RequestStreamMetrics));
+  add_observers(CallsOf(&service_, &RpcService::RequestStreamCacheEvents), &event_streams_);
+  add_observers(CallsOf(&service_, &RpcService::RequestStreamMetrics), &metric_streams_);
   queues_.push_back(std::move(queue));
 }
 
@@ -176,6 +189,7 @@ void RpcServer::Impl::SetServing(bool serving) {
 void RpcServer::Impl::Shutdown(absl::Duration grace) {
   if (server_ == nullptr) return;
   SetServing(false);
+  listener_.Stop();
   for (const auto& queue : queues_) queue->Drain();
 
   // grpc::Server::Shutdown() alone would wait for clients to close their connections, which idle ones may not do for

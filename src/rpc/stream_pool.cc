@@ -19,8 +19,12 @@ void StreamCall::OnCompletion(bool ok) {
         break;
       }
       state_ = State::kOpen;
-      OnOpen();
-      if (const grpc::Status status = pool_->OnTaken(); !status.ok()) End(status);
+      OnTaken();
+      if (const grpc::Status status = pool_->OnTaken(this); !status.ok()) {
+        End(status);
+      } else {
+        OnOpen();
+      }
       break;
     case State::kOpen:
       OnProgress(ok);
@@ -56,8 +60,18 @@ void StreamCall::End(const grpc::Status& status) {
   }
 }
 
-StreamPool::StreamPool(size_t max_open, Factory factory, QueueState* state)
-    : max_open_(max_open), factory_(std::move(factory)), state_(state) {}
+bool StreamLimit::Take() {
+  if (open_.fetch_add(1, std::memory_order_relaxed) < most_) return true;
+  Return();
+  return false;
+}
+
+StreamPool::StreamPool(StreamLimit* limit, Factory factory, QueueState* state)
+    : limit_(limit), factory_(std::move(factory)), state_(state) {}
+
+void StreamPool::Fill() {
+  for (int i = 0; i < kPosted; ++i) Post();
+}
 
 void StreamPool::Post() {
   if (state_->stopped) return;
@@ -79,15 +93,16 @@ void StreamPool::Drain() {
   for (const auto& [call, owned] : calls_) call->End(ShuttingDown());
 }
 
-grpc::Status StreamPool::OnTaken() {
-  const size_t open = calls_.size();  // none is posted at this moment
+grpc::Status StreamPool::OnTaken(StreamCall* call) {
   Post();
   if (draining_) return ShuttingDown();
-  if (open > max_open_) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many open streams"};
+  call->limited_ = limit_->Take();
+  if (!call->limited_) return {grpc::StatusCode::RESOURCE_EXHAUSTED, "too many open streams"};
   return grpc::Status::OK;
 }
 
 void StreamPool::Remove(StreamCall* call) {
+  if (call->limited_) limit_->Return();
   calls_.erase(call);
   --state_->live_calls;
 }

@@ -1,9 +1,10 @@
-// StreamPool: the calls of one streaming method on one queue. One is always posted; taken, it joins the open ones, of
-// which there is a bounded number. An open stream costs its own few kilobytes and no thread.
+// StreamPool: the calls of one streaming method on one queue. Some are always posted; one that is taken joins the open
+// ones, of which there is a bounded number over all queues. An open stream costs its own few kilobytes and no thread.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -15,6 +16,19 @@
 namespace icache {
 
 class StreamPool;
+
+// How many streams of a kind may be open at a time, over all queues. Thread-safe.
+class StreamLimit {
+ public:
+  explicit StreamLimit(size_t most) : most_(most) {}
+  // False, having taken nothing, when none is left.
+  bool Take();
+  void Return() { open_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  const size_t most_;
+  std::atomic<size_t> open_ = 0;
+};
 
 // One call, from posted to over. A subclass gives every operation that it starts a tag from Begin(), a write one from
 // BeginWrite().
@@ -33,8 +47,10 @@ class StreamCall : public Completion {
   virtual void OnWake() {}
 
  protected:
-  // The call has been taken. (It may be ended right after.)
-  virtual void OnOpen() = 0;
+  // The call has been taken; it may be refused yet.
+  virtual void OnTaken() {}
+  // The call is open.
+  virtual void OnOpen() {}
   // An operation of the open call, not a write, has completed.
   virtual void OnProgress(bool ok) = 0;
   // The write of the open call has completed.
@@ -77,6 +93,7 @@ class StreamCall : public Completion {
   State state_ = State::kPosted;
   int operations_ = 0;  // started and not completed
   bool writing_ = false;
+  bool limited_ = false;             // counts in the pool's limit
   std::optional<grpc::Status> end_;  // to be sent after the write
   Written written_{this};
 };
@@ -85,11 +102,11 @@ class StreamPool {
  public:
   using Factory = std::function<std::unique_ptr<StreamCall>(StreamPool*)>;
 
-  // At most `max_open` streams at a time, each made by `factory`. `state` is not owned.
-  StreamPool(size_t max_open, Factory factory, QueueState* state);
+  // Each stream is made by `factory`. `limit` and `state` are not owned.
+  StreamPool(StreamLimit* limit, Factory factory, QueueState* state);
 
-  // Posts a call of the method.
-  void Post();
+  // Posts the calls that always wait for clients.
+  void Fill();
   // Wakes all open streams.
   void Wake();
   // Ends all open streams, and from now on every one that comes.
@@ -97,15 +114,19 @@ class StreamPool {
 
  private:
   friend class StreamCall;
+  // Calls that wait for clients at a time. What no call waits for piles up within gRPC.
+  static constexpr int kPosted = 8;
+
+  void Post();
   // Posts the next call in the place of one that has been taken. Returns why that one must end at once, or OK.
-  grpc::Status OnTaken();
+  grpc::Status OnTaken(StreamCall* call);
   void Remove(StreamCall* call);
 
-  const size_t max_open_;
+  StreamLimit* const limit_;
   const Factory factory_;
   QueueState* const state_;
   bool draining_ = false;
-  absl::flat_hash_map<StreamCall*, std::unique_ptr<StreamCall>> calls_;  // the posted one and the open ones
+  absl::flat_hash_map<StreamCall*, std::unique_ptr<StreamCall>> calls_;  // the posted ones and the open ones
 };
 
 }  // namespace icache

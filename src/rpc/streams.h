@@ -95,7 +95,7 @@ class ObserverStream : public StreamCall {
   void Post() final;
 
  protected:
-  void OnOpen() override { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
+  void OnTaken() final { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
   void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite()); }
 
   grpc::ByteBuffer request_;

@@ -73,6 +73,21 @@ TEST_F(HostileConnectionTest, IdleReportStreamStaysOpenAndWorks) {
   EXPECT_EQ(client_->Lookup(Lookup("after")).reason_code(), "PREFIX_MATCH");
 }
 
+TEST_F(HostileConnectionTest, RunningOutOfFileDescriptorsIsOutlived) {
+  Start();
+  const size_t most = icached_->FdCount() + 4;
+  icached_->LimitFds(most);
+  {
+    std::vector<std::unique_ptr<RawHttp2>> crowd;
+    for (int i = 0; i < 32; ++i) crowd.push_back(std::make_unique<RawHttp2>(grpc_port()));
+    ASSERT_TRUE(Eventually([&] { return icached_->FdCount() >= most; }));
+    EXPECT_EQ(client_->Lookup(Lookup("hash")).reason_code(), "UNKNOWN_TENANT");  // who is in is served
+  }
+  WireClient newcomer(icached_->grpc_address());
+  EXPECT_EQ(newcomer.Lookup(Lookup("hash")).reason_code(), "UNKNOWN_TENANT");
+  ExpectServes();
+}
+
 // ---------------------------------------------------------------------------------------------- clients that die
 
 TEST_F(HostileConnectionTest, ClientsThatDieMidStreamLeaveWhatTheyReportedAndNothingElse) {

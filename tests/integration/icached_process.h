@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -60,6 +63,19 @@ class IcachedProcess {
     int64_t pages = 0;
     statm >> pages >> pages;  // the second number
     return pages * sysconf(_SC_PAGESIZE);
+  }
+
+  // Open file descriptors.
+  size_t FdCount() const {
+    const std::filesystem::directory_iterator fds("/proc/" + std::to_string(pid_) + "/fd");
+    return static_cast<size_t>(std::distance(begin(fds), end(fds)));
+  }
+  // From now on it may have no more descriptors than that.
+  void LimitFds(size_t most) const {
+    rlimit limit;
+    ASSERT_EQ(prlimit(pid_, RLIMIT_NOFILE, nullptr, &limit), 0);
+    limit.rlim_cur = most;
+    ASSERT_EQ(prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr), 0);
   }
 
   // Asks it to end and returns its exit status, or minus the signal that ended it.

@@ -37,6 +37,9 @@ struct RpcOptions {
   // call.
   size_t max_recycled_message_bytes = 256 << 10;
 
+  // What gRPC may buffer of requests and answers, over all connections. Beyond it, it ends streams and connections.
+  size_t max_buffer_bytes = size_t{1} << 30;
+
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
   size_t max_lookup_streams = 16'384;    // LookupRouteStream
   size_t max_report_streams = 16'384;    // ReportCacheState
