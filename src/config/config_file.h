@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/container/flat_hash_map.h"
-#include "config/problems.h"
+#include "icache/config/problems.h"
 #include "icache/config/daemon_options.h"
 
 namespace icache {

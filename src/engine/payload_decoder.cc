@@ -6,6 +6,7 @@
 
 #include "engine/msgpack_tape.h"
 #include "icache/base/block_hash.h"
+#include "icache/base/utf8.h"
 #include "xxhash.h"
 
 namespace icache {
@@ -81,7 +82,7 @@ class Reader {
 
   bool ReadOptionalText(uint32_t index, std::optional<std::string_view>* value) const {
     if (IsNil(index)) return true;
-    if (tape_[index].kind != Kind::kText) return false;
+    if (tape_[index].kind != Kind::kText || !IsUtf8(tape_[index].text())) return false;
     *value = tape_[index].text();
     return true;
   }

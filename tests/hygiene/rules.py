@@ -22,7 +22,7 @@ ADAPTERS = {room: set(CORE) for room in ("config", "rpc", "telemetry", "http")}
 PROGRAMS = {
     "daemon": set(CORE) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
-    "bridge": {"base", "engine", "config", "telemetry", "http"},
+    "bridge": {"base", "engine", "config", "telemetry", "http", "daemon"},  # of daemon, how it waits for signals
     "load": {"base", "fingerprint"},  # a client: it knows the wire and how to hash, not the server
 }
 ROOMS = CORE | ADAPTERS | PROGRAMS

@@ -309,6 +309,14 @@ void SimulatedEngine::PackStored(Packer* packer, const std::vector<size_t>& bloc
   }
 }
 
+std::vector<ContentKey> SimulatedEngine::EverHeld() const {
+  std::vector<ContentKey> all;
+  for (const Block& block : blocks_) {
+    if (block.fingerprint.has_value()) all.emplace_back(block.adapter, *block.fingerprint);
+  }
+  return all;
+}
+
 HeldContents SimulatedEngine::Held() const {
   HeldContents held;
   for (const Block& block : blocks_) {

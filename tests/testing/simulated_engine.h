@@ -60,6 +60,8 @@ class SimulatedEngine {
   void Restart() { StartProcess(); }
 
   HeldContents Held() const;
+  // All that this process could ever have claimed.
+  std::vector<ContentKey> EverHeld() const;
   size_t stored_blocks() const { return stored_blocks_; }
 
  private:

@@ -81,6 +81,8 @@ class BatchSequencer {
   // The engine is gone; the next batch will be of a new one.
   void Reset();
 
+  // Something has been seen of the engine.
+  bool started() const { return started_; }
   // Nothing is known to be missing, and something has been seen.
   bool in_sync() const { return started_ && (!replay_.has_value() || replay_->reason == Reason::kIdle); }
   const SequencerCounts& counts() const { return counts_; }

@@ -43,6 +43,7 @@ class EngineReplica {
   // Daemons may hold claims of an earlier bridge, which are to last until the lapse ends.
   bool claims_unknown() const { return claims_unknown_; }
   // Whether what daemons were told is void. True once each time.
+  bool HasVoid() const { return void_; }
   bool TakeVoid() { return std::exchange(void_, false); }
   // Whether a lapsed replica's trusted blocks are due to be told again. True once each time.
   bool TakeRefresh(absl::Time now);
@@ -104,6 +105,8 @@ class EngineStream final : private SequencerListener {
   // A replica stays once it is there. Without ranks it is there from the start.
   const std::map<Rank, std::unique_ptr<EngineReplica>>& replicas() const { return replicas_; }
 
+  // Whether anything is known of the engine.
+  bool started() const { return sequencer_.started(); }
   // Whether the lease of `replica` may be renewed.
   bool MayLease(const EngineReplica& replica) const { return sequencer_.in_sync() && !replica.lapsed(); }
 
