@@ -45,7 +45,8 @@ absl::Status Bridge::Ready() const {
       return absl::UnavailableError("not in sync with the events of " + worker->engine().replica);
     }
   }
-  for (const auto& link : *daemons_.links()) {
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_.links();
+  for (const auto& link : *links) {
     if (link->outbox()->stats().connected) return absl::OkStatus();
   }
   return absl::UnavailableError("no daemon is connected");

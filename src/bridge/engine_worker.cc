@@ -265,7 +265,8 @@ void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
 }
 
 void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now) {
-  for (const auto& link : *daemons_->links()) link->outbox()->Push(replica.id, {update, 1, now});
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+  for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
 }
 
 void EngineWorker::PublishStats() {

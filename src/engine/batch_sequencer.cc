@@ -108,9 +108,9 @@ void BatchSequencer::AskAgain(absl::Time now) {
 
 void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now) {
   if (!replay_.has_value()) return;
-  replay_->deadline = now + options_.replay_timeout;
+  replay_->deadline = now + options_.replay_pause;
   const bool first = !std::exchange(replay_->answered, true);
-  if (replay_->hole || sequence < replay_->from) return;
+  if (sequence < replay_->from) return;
   if (!started_) Begin(sequence);
   if (sequence < next_) {
     // The batch that was applied last, unless this is another engine.
@@ -123,10 +123,7 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
   }
   if (sequence > next_) {
     // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way.
-    if (!first) {
-      replay_->hole = true;
-      return;
-    }
+    if (!first) return AskAgain(now);
     if (replay_->reason != Reason::kGap) ++counts_.gaps;
     ++counts_.losses;
     listener_->OnLoss();
@@ -146,14 +143,6 @@ void BatchSequencer::OnReplayEnd(absl::Time now) {
   }
   // It has published nothing yet, or just now.
   if (!started_ && (waiting_.empty() || waiting_.front().sequence == 0)) Begin(0);
-  if (replay_->hole) {
-    if (next_ != replay_->next_at_request || replay_->attempts < options_.max_replay_attempts) {
-      AskAgain(now);
-    } else {
-      GiveUp(now);
-    }
-    return;
-  }
   if (overlap_missing && replay_->reason == Reason::kReconnect) {
     GiveUp(now);
     return;

@@ -76,12 +76,14 @@ class Daemon {
     return HeldContent{row.tier() == wire::CACHE_TIER_T1, row.matched_tokens()};
   }
 
-  // Waits until it holds exactly `expected`.
+  // Waits until it holds as much as `expected`, and looks whether it is that: at all of it, or at a large sample.
   void ExpectHolds(const HeldContents& expected) {
     EXPECT_TRUE(Eventually([&] { return Prefixes() == expected.size(); }))
         << Prefixes() << " prefixes, expected " << expected.size();
+    const size_t stride = 1 + expected.size() / 5000;
     size_t wrong = 0;
-    for (const auto& [key, content] : expected) wrong += Find(key) != content;
+    size_t i = 0;
+    for (const auto& [key, content] : expected) wrong += i++ % stride == 0 && Find(key) != content;
     EXPECT_EQ(wrong, 0) << "of " << expected.size();
   }
 
@@ -154,7 +156,7 @@ TEST(BridgeLifeTest, TheDaemonKnowsTheEnginesCacheAfterALongLife) {
   EXPECT_GT(bridge.Metric("inferencecache_bridge_dropped_blocks_total", "extra_keys"), 0);
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_losses_total"), 0);
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_malformed_total"), 0);
-  EXPECT_TRUE(bridge.IsReady());
+  EXPECT_TRUE(Eventually([&] { return bridge.IsReady(); }));
 }
 
 TEST(BridgeLifeTest, LostBatchesAreReplayed) {
@@ -172,8 +174,8 @@ TEST(BridgeLifeTest, ABridgeThatIsKilledStartsWhereItWas) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 3, .clears = 0}, {.loss = 0.01});
   auto bridge = std::make_unique<BridgeProcess>(BridgeFlags(&publisher, {&daemon}));
-  for (int i = 0; i < 4; ++i) {
-    publisher.Live(25'000);
+  for (int i = 0; i < 2; ++i) {
+    publisher.Live(50'000);
     bridge.reset();  // by SIGKILL
     publisher.Live(1'000);
     bridge = std::make_unique<BridgeProcess>(BridgeFlags(&publisher, {&daemon}));
@@ -186,8 +188,8 @@ TEST(BridgeLifeTest, ADaemonThatIsKilledIsToldEverythingAnew) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 4, .clears = 0}, {.loss = 0.01});
   BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}));
-  for (int i = 0; i < 4; ++i) {
-    publisher.Live(25'000);
+  for (int i = 0; i < 2; ++i) {
+    publisher.Live(50'000);
     daemon.Kill();
     publisher.Live(1'000);
     daemon.Start();
@@ -237,27 +239,27 @@ TEST(BridgeLifeTest, WithoutReplayNothingWrongIsClaimedForLongerThanATtl) {
 }
 
 TEST(BridgeLifeTest, LeasesHoldUpWhatIsNeverNamedAgain) {
-  Daemon daemon("3s");
+  Daemon daemon("2s");
   EnginePublisher publisher({.seed = 7, .clears = 0}, {});
-  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--ttl", "3s"}));
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--ttl", "2s"}));
   publisher.Live(1'000);
   publisher.Settle();
   const HeldContents held = publisher.engine().Held();
   daemon.ExpectHolds(held);
-  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_leases_total") >= 6; }));
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_leases_total") >= 5; }));
   daemon.ExpectHolds(held);
 }
 
 TEST(BridgeLifeTest, TheBaseWireSaysTheSame) {
-  Daemon daemon("3s");
+  Daemon daemon("2s");
   EnginePublisher publisher({.seed = 8}, {});
-  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--wire", "base", "--ttl", "3s"}));
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--wire", "base", "--ttl", "2s"}));
   publisher.Live(5'000);
   publisher.Settle();
   daemon.ExpectHolds(publisher.engine().Held());
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_daemon_base_wire"), 1);
   // Told again in place of leases.
-  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_leases_total") >= 6; }));
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_leases_total") >= 5; }));
   daemon.ExpectHolds(publisher.engine().Held());
 }
 

@@ -172,11 +172,19 @@ TEST_F(BatchSequencerTest, AHoleInAReplayIsAskedForAgain) {
   Replayed(2, 2);
   Replayed(3, 3);
   Replayed(5, 5);
-  ReplayEnd();
   EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "3", "ask 3"));
   for (int i = 3; i < 7; ++i) Replayed(i, i);
   ReplayEnd();
   EXPECT_THAT(recorder_.Take(), ElementsAre("4", "5", "6"));
+}
+
+TEST_F(BatchSequencerTest, AReplayWhoseEndIsLostIsAskedForAgain) {
+  UseSynced();
+  Live(6, 6);
+  Replayed(2, 2);
+  Replayed(3, 3);
+  Tick(absl::Milliseconds(300));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "3", "ask 3"));
 }
 
 TEST_F(BatchSequencerTest, AGapThatNobodyFillsIsALossInTheEnd) {

@@ -29,7 +29,8 @@ namespace icache {
 
 struct SequencerOptions {
   bool has_replay = false;
-  absl::Duration replay_timeout = absl::Seconds(2);  // without a part of the answer
+  absl::Duration replay_timeout = absl::Seconds(2);      // until an answer begins
+  absl::Duration replay_pause = absl::Milliseconds(300);  // without a further part of it; its end can be lost, too
   int max_replay_attempts = 3;                       // in a row that bring nothing new
   absl::Duration idle_check_interval = absl::Seconds(5);
   size_t max_waiting_batches = 10'000;
@@ -96,7 +97,6 @@ class BatchSequencer {
     absl::Time deadline;
     int attempts = 1;              // in a row without progress
     bool answered = false;         // some part of the answer to this request has come
-    bool hole = false;             // a part was missing in it; what came behind it was not applied
     uint64_t next_at_request = 0;  // next_, to see progress
   };
   struct Waiting {
