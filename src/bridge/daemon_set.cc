@@ -95,9 +95,10 @@ void DaemonSet::Resolve() {
   for (const std::string& name : names_) {
     const absl::StatusOr<std::vector<std::string>> answer = resolver_(name);
     if (!answer.ok() || answer->empty()) {
-      logger_->Warn("daemons_unresolved", {{"name", name}});
+      if (unresolved_.insert(name).second) logger_->Warn("daemons_unresolved", {{"name", name}});
       continue;
     }
+    unresolved_.erase(name);
     std::map<std::string, Resolved>& known = resolved_[name];
     for (const std::string& address : *answer) {
       Resolved& one = known[address];

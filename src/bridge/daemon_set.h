@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -61,6 +62,7 @@ class DaemonSet {
 
   Mutex resolving_;                                                                              // before mutex_
   std::map<std::string, std::map<std::string, Resolved>> resolved_ ABSL_GUARDED_BY(resolving_);  // name -> address
+  std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
 
   mutable Mutex mutex_;
   std::shared_ptr<const Links> links_ ABSL_GUARDED_BY(mutex_);

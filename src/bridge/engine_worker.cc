@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "icache/base/status_macros.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kIdleWait = absl::Milliseconds(20);  // how soon a daemon that has come is noticed
+constexpr absl::Duration kDropLogInterval = absl::Minutes(1);
 constexpr size_t kMessagesAtOnce = 256;  // of one stream, before others and reports have their turn
 
 ReplicaId NextReplicaId() {
@@ -127,7 +129,7 @@ void EngineWorker::Run() {
       PushToAll(replica, clear, now);
     }
   }
-  PublishStats();
+  PublishStats(GatherStats());
 }
 
 void EngineWorker::Tick(absl::Time now) {
@@ -147,7 +149,9 @@ void EngineWorker::Tick(absl::Time now) {
   if (scraper_ != nullptr) {
     if (const std::optional<EngineStats> stats = scraper_->TakeStats()) ReportStats(*stats, now);
   }
-  PublishStats();
+  const Stats stats = GatherStats();
+  LogChanges(stats, now);
+  PublishStats(stats);
 }
 
 void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
@@ -170,15 +174,16 @@ void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
 }
 
 void EngineWorker::FindReplicas() {
-  for (const Stream& stream : streams_) {
-    for (const auto& [rank, state] : stream.events->replicas()) {
-      Replica& replica = replicas_[{stream.events.get(), rank}];
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    for (const auto& [rank, state] : streams_[i].events->replicas()) {
+      Replica& replica = replicas_[{i, rank}];
       if (replica.state != nullptr) continue;
       replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
       if (rank.has_value()) absl::StrAppend(&replica.names.replica, "@", *rank);
       replica.id = NextReplicaId();
       replica.state = state.get();
-      replica.stream = stream.events.get();
+      replica.stream = streams_[i].events.get();
+      replica.socket = sockets_[i].get();
     }
   }
 }
@@ -214,7 +219,7 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   }
   const bool refresh = state->TakeRefresh(now);
   // Daemons without leases are told again instead.
-  bool refresh_base = replica->stream->MayLease(*state) && now - replica->refresh_base_at >= report_.ttl / 2;
+  const bool refresh_base = MayLease(*replica) && now - replica->refresh_base_at >= report_.ttl / 2;
   if (refresh_base) replica->refresh_base_at = now;
   for (const auto& link : links) {
     Outbox* outbox = link->outbox();
@@ -238,9 +243,14 @@ std::vector<icache::Report> EngineWorker::WriteAll(Replica* replica, absl::Time 
   return writer.Finish();
 }
 
+bool EngineWorker::MayLease(const Replica& replica) {
+  // Nothing can be heard through a socket that is lost, removals least of all.
+  return replica.socket->connected() && replica.stream->MayLease(*replica.state);
+}
+
 void EngineWorker::RenewLeases(absl::Time now) {
   for (auto& [key, replica] : replicas_) {
-    if (!replica.stream->MayLease(*replica.state) || replica.state->ledger.held_blocks() == 0) continue;
+    if (!MayLease(replica) || replica.state->ledger.held_blocks() == 0) continue;
     const auto lease = EmptyUpdate(replica.names, replica.state->Stamp(now));
     lease->set_retains_all(true);
     ++leases_;
@@ -269,13 +279,13 @@ void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const Cache
   for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
 }
 
-void EngineWorker::PublishStats() {
+EngineWorker::Stats EngineWorker::GatherStats() const {
   Stats stats;
   stats.connected = stats.in_sync = true;
   for (size_t i = 0; i < streams_.size(); ++i) {
     const EngineStream& stream = *streams_[i].events;
     stats.connected &= sockets_[i]->connected();
-    stats.in_sync &= stream.sequencer().in_sync();
+    stats.in_sync &= sockets_[i]->connected() && stream.sequencer().in_sync();
     Add(stream.sequencer().counts(), &stats.batches);
     Add(stream.counts(), &stats.events);
     stats.malformed_messages += sockets_[i]->malformed_messages();
@@ -293,8 +303,34 @@ void EngineWorker::PublishStats() {
   if (scraper_ != nullptr) stats.scrape_failures = scraper_->failures();
   stats.leases = leases_;
   stats.times_gone = times_gone_;
+  return stats;
+}
+
+void EngineWorker::PublishStats(const Stats& stats) {
   MutexLock lock(&mutex_);
   stats_ = stats;
+}
+
+void EngineWorker::LogChanges(const Stats& stats, absl::Time now) {
+  if (std::exchange(logged_lapse_, stats.lapsed) != stats.lapsed) {
+    if (stats.lapsed) {
+      logger_->Warn("events_lost",
+                    {{"replica", engine_.replica}, {"effect", "no lease until suspects are sorted out"}});
+    } else {
+      logger_->Info("lease_resumed", {{"replica", engine_.replica}});
+    }
+  }
+  const auto log = [&](std::string_view kind, int64_t count) {
+    LoggedDrops& logged = logged_drops_[kind];
+    if (count == logged.count || now - logged.at < kDropLogInterval) return;
+    logger_->Warn("events_dropped", {{"replica", engine_.replica}, {"kind", kind}, {"count", count - logged.count}});
+    logged = {count, now};
+  };
+  log("malformed_event", stats.events.malformed);
+  log("malformed_batch", stats.batches.malformed);
+  log("malformed_message", stats.malformed_messages);
+  log("refused_rank", stats.events.refused_ranks);
+  for (size_t i = 0; i < kBlockDropCount; ++i) log(BlockDropName(static_cast<BlockDrop>(i)), stats.drops[i]);
 }
 
 EngineWorker::Stats EngineWorker::stats() const {

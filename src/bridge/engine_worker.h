@@ -77,7 +77,8 @@ class EngineWorker {
     ReplicaNames names;
     ReplicaId id = 0;
     EngineReplica* state = nullptr;
-    EngineStream* stream = nullptr;
+    const EngineStream* stream = nullptr;
+    const EventSocket* socket = nullptr;
     absl::Time refresh_base_at = absl::InfinitePast();  // of daemons without leases
   };
   struct Stream {
@@ -98,11 +99,16 @@ class EngineWorker {
   // Reports what has changed to all, and everything to those who need it.
   void Report(absl::Time now);
   void ReportReplica(Replica* replica, const DaemonSet::Links& links, absl::Time now);
+  // Whether `replica` is known to hold what was reported, as of now.
+  static bool MayLease(const Replica& replica);
   void RenewLeases(absl::Time now);
   void ReportStats(const EngineStats& stats, absl::Time now);
   void PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now);
   std::vector<icache::Report> WriteAll(Replica* replica, absl::Time now, bool clear);
-  void PublishStats() ABSL_LOCKS_EXCLUDED(mutex_);
+  Stats GatherStats() const;
+  void PublishStats(const Stats& stats) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Says in the log what changed: lapses as they come and go, what was dropped once a minute and kind.
+  void LogChanges(const Stats& stats, absl::Time now);
 
   const EngineOptions engine_;
   const ReportOptions report_;
@@ -112,14 +118,20 @@ class EngineWorker {
 
   // The thread's own.
   std::vector<std::unique_ptr<EventSocket>> sockets_;
-  std::vector<Stream> streams_;  // side by side with sockets_
-  std::map<std::pair<EngineStream*, EngineStream::Rank>, Replica> replicas_;
-  std::unique_ptr<MetricsScraper> scraper_;         // null without a URL
-  absl::Time changed_at_ = absl::InfiniteFuture();  // of the oldest change not reported
+  std::vector<Stream> streams_;                                        // side by side with sockets_
+  std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
+  std::unique_ptr<MetricsScraper> scraper_;                            // null without a URL
+  absl::Time changed_at_ = absl::InfiniteFuture();                     // of the oldest change not reported
   absl::Time next_tick_ = absl::InfinitePast();
   absl::Time next_lease_ = absl::InfinitePast();
   int64_t leases_ = 0;
   int64_t times_gone_ = 0;
+  struct LoggedDrops {
+    int64_t count = 0;
+    absl::Time at = absl::InfinitePast();
+  };
+  std::map<std::string_view, LoggedDrops> logged_drops_;  // by kind
+  bool logged_lapse_ = false;
 
   std::atomic<bool> stopping_ = false;
   mutable Mutex mutex_;

@@ -1,8 +1,8 @@
 #include "bridge/options.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <set>
@@ -439,7 +439,7 @@ BridgeEnvironment BridgeEnvironment::OfProcess() {
   BridgeEnvironment environment;
   char name[256] = "";
   if (gethostname(name, sizeof(name) - 1) == 0) environment.host_name = name;
-  if (const char* pod_namespace = getenv("POD_NAMESPACE")) environment.pod_namespace = pod_namespace;
+  if (const char* pod_namespace = std::getenv("POD_NAMESPACE")) environment.pod_namespace = pod_namespace;
   return environment;
 }
 

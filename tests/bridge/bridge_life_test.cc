@@ -3,10 +3,19 @@
 #include <httplib.h>
 #include <signal.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <random>
+#include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
+#include <zmq.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -342,6 +351,151 @@ TEST(BridgeLifeTest, StatsComeFromTheEnginesMetrics) {
   EXPECT_EQ(stats.cache_memory_bytes(), 500);
   metrics.stop();
   server.join();
+}
+
+TEST(BridgeLifeTest, AnEngineThatPublishesRubbishHarmsNoOther) {
+  Daemon daemon;
+  EnginePublisher publisher({.seed = 14}, {});
+  zmq::context_t context;
+  zmq::socket_t rubbish(context, zmq::socket_type::pub);
+  rubbish.bind("tcp://127.0.0.1:*");
+  TempFolder folder;
+  const std::string config =
+      folder.Write("bridge.yaml", absl::StrCat("engines:\n  - {events: \"", publisher.events(), "\", replay: \"",
+                                               publisher.replay(), "\"}\n  - {replica: other, events: \"",
+                                               rubbish.get(zmq::sockopt::last_endpoint), "\"}\n"));
+  std::vector<std::string> flags = BridgeFlags(nullptr, {&daemon}, {"--config", config});
+  BridgeProcess bridge(flags);
+  std::mt19937_64 random(1);
+  const auto bytes = [&](size_t size) {
+    std::string text(size, '\0');
+    for (char& c : text) c = static_cast<char>(random());
+    return text;
+  };
+  EXPECT_TRUE(Eventually([&] {
+    for (int i = 0; i < 10; ++i) {
+      const size_t frames = 1 + random() % 4;
+      for (size_t f = 1; f < frames; ++f) rubbish.send(zmq::buffer(bytes(8)), zmq::send_flags::sndmore);
+      rubbish.send(zmq::buffer(bytes(random() % 100)), zmq::send_flags::none);
+    }
+    return bridge.Metric("inferencecache_bridge_malformed_total", "what=\"batch\"") > 100 &&
+           bridge.Metric("inferencecache_bridge_malformed_total", "what=\"message\"") > 100;
+  }));
+  publisher.Live(5'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+}
+
+TEST(BridgeLifeTest, ANameReachesTheDaemonsBehindIt) {
+  IcachedProcess daemon({});
+  const std::string port = daemon.grpc_address().substr(daemon.grpc_address().rfind(':'));
+  EnginePublisher publisher({.seed = 15, .clears = 0}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {}, {"--daemon", "dns:localhost" + port}));
+  publisher.Live(500);
+  WireClient client(daemon.grpc_address());
+  EXPECT_TRUE(Eventually([&] { return client.GetState(kTenant, kModel).summary().total_prefixes() > 0; }));
+}
+
+// A daemon of before the extension fields: without reflection, and it would not know what to do with them.
+class OldDaemon final : public wire::InferenceCache::Service {
+ public:
+  explicit OldDaemon(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~OldDaemon() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  grpc::Status ReportCacheState(grpc::ServerContext* context, grpc::ServerReader<wire::CacheStateUpdate>* reader,
+                                wire::Ack* ack) override {
+    wire::CacheStateUpdate update;
+    while (reader->Read(&update)) {
+      const std::lock_guard lock(mutex_);
+      Note(*context);
+      extended_ |= update.clear() || update.retains_all() || update.evicted_hashes_u64_size() > 0;
+      for (const wire::PrefixEntry& entry : update.prefixes()) {
+        extended_ |= entry.block_hashes_u64_size() > 0;
+        for (const std::string& hash : entry.block_hashes()) held_.emplace(entry.adapter_id(), hash);
+      }
+    }
+    ack->set_accepted(true);
+    return grpc::Status::OK;
+  }
+  grpc::Status PublishEvent(grpc::ServerContext* context, const wire::CacheEvent* event, wire::Ack* ack) override {
+    const std::lock_guard lock(mutex_);
+    Note(*context);
+    if (event->type() == wire::CacheEvent::ALL_CLEARED) held_.clear();
+    if (event->type() == wire::CacheEvent::PREFIX_EVICTED) held_.erase({event->adapter_id(), event->prefix_hash()});
+    ack->set_accepted(true);
+    return grpc::Status::OK;
+  }
+
+  const std::string& address() const { return address_; }
+  bool Holds(const HeldContents& expected) {
+    const std::lock_guard lock(mutex_);
+    std::set<std::pair<std::string, std::string>> keys;
+    for (const auto& [key, content] : expected) keys.emplace(key.first, BytesOf(key.second));
+    return held_ == keys;
+  }
+  bool saw_extensions() {
+    const std::lock_guard lock(mutex_);
+    return extended_;
+  }
+  std::string authorization() {
+    const std::lock_guard lock(mutex_);
+    return authorization_;
+  }
+
+ private:
+  void Note(const grpc::ServerContext& context) {
+    const auto found = context.client_metadata().find("authorization");
+    if (found != context.client_metadata().end()) authorization_.assign(found->second.data(), found->second.size());
+  }
+
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  std::mutex mutex_;  // guards the rest
+  std::set<std::pair<std::string, std::string>> held_;
+  bool extended_ = false;
+  std::string authorization_;
+};
+
+TEST(BridgeLifeTest, AnOlderDaemonGetsTheBaseWire) {
+  OldDaemon daemon(grpc::InsecureServerCredentials());
+  EnginePublisher publisher({.seed = 16}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {}, {"--daemon", daemon.address()}));
+  publisher.Live(2'000);
+  publisher.Settle();
+  EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
+  EXPECT_FALSE(daemon.saw_extensions());
+}
+
+TEST(BridgeLifeTest, TlsAndTokenAreUsed) {
+  TempFolder folder;
+  ASSERT_EQ(system(absl::StrCat("openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=daemon.test -addext "
+                                "subjectAltName=DNS:daemon.test -keyout ",
+                                folder / "key.pem", " -out ", folder / "cert.pem", " 2>/dev/null")
+                       .c_str()),
+            0);
+  const auto read = [&](const char* name) {
+    std::ifstream file(folder / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  grpc::SslServerCredentialsOptions tls;
+  tls.pem_key_cert_pairs.push_back({read("key.pem"), read("cert.pem")});
+  OldDaemon daemon(grpc::SslServerCredentials(tls));
+  EnginePublisher publisher({.seed = 17}, {});
+  BridgeProcess bridge(
+      BridgeFlags(&publisher, {},
+                  {"--daemon", daemon.address(), "--tls", "--tls-ca-file", folder / "cert.pem", "--tls-server-name",
+                   "daemon.test", "--token-file", folder.Write("token", "secret-1\n")}));
+  publisher.Live(500);
+  publisher.Settle();
+  EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
+  EXPECT_EQ(daemon.authorization(), "Bearer secret-1");
 }
 
 }  // namespace

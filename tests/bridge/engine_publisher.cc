@@ -1,5 +1,7 @@
 #include "tests/bridge/engine_publisher.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -7,6 +9,21 @@
 #include "icache/base/block_hash.h"
 
 namespace icache::testing {
+namespace {
+
+// Binds, as soon as an earlier socket has let go of the endpoint.
+void Bind(zmq::socket_t* socket, const std::string& endpoint) {
+  for (const absl::Time give_up_at = absl::Now() + absl::Seconds(30);;) {
+    try {
+      return socket->bind(endpoint);
+    } catch (const zmq::error_t& error) {
+      if (error.num() != EADDRINUSE || absl::Now() > give_up_at) throw;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+}
+
+}  // namespace
 
 EnginePublisher::EnginePublisher(const SimulatedEngineOptions& engine, const PublisherOptions& options)
     : options_(options), engine_(engine), random_(engine.seed) {
@@ -22,7 +39,7 @@ void EnginePublisher::Open() {
   publisher_.set(zmq::sockopt::linger, 0);
   publisher_.set(zmq::sockopt::sndhwm, 100'000);
   if (options_.connect_to.empty()) {
-    publisher_.bind(events_);
+    Bind(&publisher_, events_);
     events_ = publisher_.get(zmq::sockopt::last_endpoint);
   } else {
     publisher_.connect(options_.connect_to);
@@ -30,7 +47,7 @@ void EnginePublisher::Open() {
   if (!options_.replay) return;
   zmq::socket_t router(context_, zmq::socket_type::router);
   router.set(zmq::sockopt::linger, 0);
-  router.bind(replay_);
+  Bind(&router, replay_);
   replay_ = router.get(zmq::sockopt::last_endpoint);
   stopping_ = false;
   replayer_ = std::thread([this, socket = std::move(router)]() mutable {
