@@ -13,6 +13,7 @@ constexpr std::string_view kGpu = "GPU";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr size_t kGpuMedium = 0;
 constexpr size_t kMaxGroups = 256;
+constexpr size_t kMaxAdapterBytes = 512;  // more, the daemon refuses. Source: contract/index.md
 
 }  // namespace
 
@@ -40,12 +41,12 @@ BlockLedger::BlockKey BlockLedger::ByBlockKey::KeyOf(Id id) const {
   const Block& block = ledger->blocks_[id];
   return {block.adapter, block.fingerprint};
 }
-const EngineHash& BlockLedger::ByEngineHash::KeyOf(Id id) const { return ledger->holdings_[id].hash; }
+const EngineHash& BlockLedger::ByEngineHash::KeyOf(Id id) const { return ledger->aliases_[id].hash; }
 
 BlockLedger::BlockLedger(const LedgerOptions* options)
     : options_(options),
       block_ids_(0, ByBlockKey{this}, ByBlockKey{this}),
-      holding_ids_(0, ByEngineHash{this}, ByEngineHash{this}) {}
+      alias_ids_(0, ByEngineHash{this}, ByEngineHash{this}) {}
 
 // ---- Storing ------------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ void BlockLedger::Store(const BlockStored& event) {
     tokens += size;
     const Id block = FindOrAddBlock({*adapter, scratch_hashes_[i]}, previous, tokens, size);
     if (block == kNone) return drop(BlockDrop::kLedgerFull, plain - i);
-    AddCopy(FindOrAddHolding(event.block_hashes[i], block), medium);
+    AddCopy(FindOrAddAlias(event.block_hashes[i], block), medium);
     previous = block;
   }
 }
@@ -92,7 +93,7 @@ void BlockLedger::Store(const BlockStored& event) {
 bool BlockLedger::ResolveAdapter(const BlockStored& event, std::string_view* name) const {
   if (!event.lora_name.value_or("").empty()) {
     *name = *event.lora_name;
-    return true;
+    return name->size() <= kMaxAdapterBytes;
   }
   if (!event.lora_id.has_value()) return true;
   const auto found = options_->adapters.find(*event.lora_id);
@@ -123,7 +124,7 @@ size_t BlockLedger::PlainBlocks(const BlockStored& event, std::string_view adapt
 std::optional<BlockLedger::Parent> BlockLedger::ResolveParent(const BlockStored& event, uint16_t adapter) {
   if (!event.parent.has_value() || event.parent == root_) return Parent();
   std::optional<Parent> parent = ParentOfHash(*event.parent, adapter);
-  if (!parent.has_value() && !holding_ids_.contains(*event.parent) && ShowsRoot(event, adapter)) {
+  if (!parent.has_value() && !alias_ids_.contains(*event.parent) && ShowsRoot(event, adapter)) {
     root_ = event.parent;
     return Parent();
   }
@@ -131,11 +132,11 @@ std::optional<BlockLedger::Parent> BlockLedger::ResolveParent(const BlockStored&
 }
 
 std::optional<BlockLedger::Parent> BlockLedger::ParentOfHash(const EngineHash& hash, uint16_t adapter) const {
-  const auto first = holding_ids_.find(hash);
-  if (first == holding_ids_.end()) return std::nullopt;
+  const auto first = alias_ids_.find(hash);
+  if (first == alias_ids_.end()) return std::nullopt;
   Id found = kNone;
-  for (Id id = *first; id != kNone; id = holdings_[id].next) {
-    const Id block = holdings_[id].block;
+  for (Id id = *first; id != kNone; id = aliases_[id].next) {
+    const Id block = aliases_[id].block;
     if (blocks_[block].adapter != adapter) continue;
     if (found != kNone) return std::nullopt;
     found = block;
@@ -150,9 +151,9 @@ std::optional<BlockLedger::Parent> BlockLedger::ParentOfHash(const EngineHash& h
 bool BlockLedger::ShowsRoot(const BlockStored& event, uint16_t adapter) const {
   if (!learning_root_) return false;
   // A block that is known to start a sequence is announced again with this parent.
-  const auto known = holding_ids_.find(event.block_hashes.front());
-  if (known == holding_ids_.end() || hashes_are_ambiguous_) return false;
-  const Block& block = blocks_[holdings_[*known].block];
+  const auto known = alias_ids_.find(event.block_hashes.front());
+  if (known == alias_ids_.end() || hashes_are_ambiguous_) return false;
+  const Block& block = blocks_[aliases_[*known].block];
   return block.adapter == adapter && block.tokens_through == event.block_size &&
          block.fingerprint ==
              ContentHash(absl::MakeConstSpan(event.token_ids).first(static_cast<size_t>(event.block_size)));
@@ -180,7 +181,7 @@ BlockLedger::Id BlockLedger::FindOrAddBlock(const BlockKey& key, Id parent, int3
                        .warm_copies = 0,
                        .cold_copies = 0,
                        .adapter = key.adapter,
-                       .holdings = 0,
+                       .aliases = 0,
                        .changed = false,
                        .offloaded = false};
   Id id = static_cast<Id>(blocks_.size());
@@ -196,37 +197,37 @@ BlockLedger::Id BlockLedger::FindOrAddBlock(const BlockKey& key, Id parent, int3
   return id;
 }
 
-BlockLedger::Id BlockLedger::FindOrAddHolding(const EngineHash& hash, Id block) {
-  const auto first = holding_ids_.find(hash);
-  const Id head = first == holding_ids_.end() ? kNone : *first;
-  for (Id id = head; id != kNone; id = holdings_[id].next) {
-    if (holdings_[id].block == block) return id;
+BlockLedger::Id BlockLedger::FindOrAddAlias(const EngineHash& hash, Id block) {
+  const auto first = alias_ids_.find(hash);
+  const Id head = first == alias_ids_.end() ? kNone : *first;
+  for (Id id = head; id != kNone; id = aliases_[id].next) {
+    if (aliases_[id].block == block) return id;
   }
-  Holding holding = {.hash = hash, .block = block, .next = kNone, .epoch = blocks_[block].epoch, .copies = {}};
-  Id id = static_cast<Id>(holdings_.size());
+  Alias alias = {.hash = hash, .block = block, .next = kNone, .epoch = blocks_[block].epoch, .copies = {}};
+  Id id = static_cast<Id>(aliases_.size());
   if (head != kNone) {  // behind the head, which the set knows
     hashes_are_ambiguous_ = true;
-    holding.next = holdings_[head].next;
+    alias.next = aliases_[head].next;
   }
-  if (free_holdings_.empty()) {
-    holdings_.push_back(holding);
+  if (free_aliases_.empty()) {
+    aliases_.push_back(alias);
   } else {
-    id = free_holdings_.back();
-    free_holdings_.pop_back();
-    holdings_[id] = holding;
+    id = free_aliases_.back();
+    free_aliases_.pop_back();
+    aliases_[id] = alias;
   }
   if (head != kNone) {
-    holdings_[head].next = id;
+    aliases_[head].next = id;
   } else {
-    holding_ids_.insert(id);
+    alias_ids_.insert(id);
   }
-  ++blocks_[block].holdings;
+  ++blocks_[block].aliases;
   return id;
 }
 
 void BlockLedger::AddCopy(Id id, size_t medium) {
-  Holding& holding = holdings_[id];
-  Block& block = blocks_[holding.block];
+  Alias& alias = aliases_[id];
+  Block& block = blocks_[alias.block];
   const bool was_held = IsHeld(block);
   if (IsSuspect(block)) {
     // Named again: trusted, with the one copy that is certain.
@@ -234,15 +235,15 @@ void BlockLedger::AddCopy(Id id, size_t medium) {
     block.epoch = epoch_;
     block.warm_copies = block.cold_copies = 0;
   }
-  if (holding.epoch != block.epoch) {
-    holding.epoch = block.epoch;
-    holding.copies = {};
+  if (alias.epoch != block.epoch) {
+    alias.epoch = block.epoch;
+    alias.copies = {};
   }
-  if (block.offloaded) EndOffload(holding.block, id);
+  if (block.offloaded) EndOffload(alias.block, id);
   if (!was_held) --gone_;
-  MarkChanged(holding.block);
-  if (holding.copies[medium] == std::numeric_limits<uint16_t>::max()) return;
-  ++holding.copies[medium];
+  MarkChanged(alias.block);
+  if (alias.copies[medium] == std::numeric_limits<uint16_t>::max()) return;
+  ++alias.copies[medium];
   ++(medium == kGpuMedium ? block.warm_copies : block.cold_copies);
 }
 
@@ -256,23 +257,23 @@ void BlockLedger::Remove(const BlockRemoved& event, absl::Time at) {
 }
 
 void BlockLedger::RemoveHash(const EngineHash& hash, size_t medium, absl::Time at) {
-  const auto first = holding_ids_.find(hash);
-  if (first == holding_ids_.end()) return;
-  const bool ambiguous = holdings_[*first].next != kNone;
+  const auto first = alias_ids_.find(hash);
+  if (first == alias_ids_.end()) return;
+  const bool ambiguous = aliases_[*first].next != kNone;
   for (Id id = *first, next; id != kNone; id = next) {
-    Holding& holding = holdings_[id];
-    Block& block = blocks_[holding.block];
-    next = holding.next;
+    Alias& alias = aliases_[id];
+    Block& block = blocks_[alias.block];
+    next = alias.next;
     const bool was_held = IsHeld(block);
     const bool was_warm = block.warm_copies > 0;
-    const bool suspect = holding.epoch != epoch_;
-    bool gone = true;  // whether nothing is left of the holding
-    if (suspect && holding.epoch == block.epoch) {
-      for (size_t m = 0; m < kMedia; ++m) TakeCopies(&holding, m, holding.copies[m]);
+    const bool suspect = alias.epoch != epoch_;
+    bool gone = true;  // whether nothing is left of the alias
+    if (suspect && alias.epoch == block.epoch) {
+      for (size_t m = 0; m < kMedia; ++m) TakeCopies(&alias, m, alias.copies[m]);
     } else if (!suspect) {
-      const uint16_t copies = holding.copies[medium];
-      TakeCopies(&holding, medium, ambiguous ? copies : std::min<uint16_t>(copies, 1));
-      gone = std::all_of(holding.copies.begin(), holding.copies.end(), [](uint16_t n) { return n == 0; });
+      const uint16_t copies = alias.copies[medium];
+      TakeCopies(&alias, medium, ambiguous ? copies : std::min<uint16_t>(copies, 1));
+      gone = std::all_of(alias.copies.begin(), alias.copies.end(), [](uint16_t n) { return n == 0; });
       if (gone && copies == 0 && medium == kGpuMedium && block.offloaded) continue;  // removed already
       if (gone && copies > 0 && medium == kGpuMedium && options_->gpu_removal == GpuRemoval::kOffload &&
           block.warm_copies + block.cold_copies == 0) {
@@ -281,30 +282,30 @@ void BlockLedger::RemoveHash(const EngineHash& hash, size_t medium, absl::Time a
       }
     }
     if (!gone) {
-      if (was_warm && block.warm_copies == 0) MarkChanged(holding.block);
+      if (was_warm && block.warm_copies == 0) MarkChanged(alias.block);
       continue;
     }
-    if (block.offloaded) EndOffload(holding.block, id);
+    if (block.offloaded) EndOffload(alias.block, id);
     if (was_held && !IsHeld(block)) {
       if (IsSuspect(block)) --suspects_;
       ++gone_;
     }
-    if (was_held != IsHeld(block) || was_warm != (block.warm_copies > 0)) MarkChanged(holding.block);
-    FreeHolding(id);
+    if (was_held != IsHeld(block) || was_warm != (block.warm_copies > 0)) MarkChanged(alias.block);
+    FreeAlias(id);
   }
 }
 
-void BlockLedger::TakeCopies(Holding* holding, size_t medium, uint16_t copies) {
-  Block& block = blocks_[holding->block];
-  holding->copies[medium] -= copies;
+void BlockLedger::TakeCopies(Alias* alias, size_t medium, uint16_t copies) {
+  Block& block = blocks_[alias->block];
+  alias->copies[medium] -= copies;
   (medium == kGpuMedium ? block.warm_copies : block.cold_copies) -= copies;
 }
 
-void BlockLedger::Offload(Id holding, absl::Time at) {
-  const Id block = holdings_[holding].block;
+void BlockLedger::Offload(Id alias, absl::Time at) {
+  const Id block = aliases_[alias].block;
   const absl::Time until = at + options_->ttl;
   blocks_[block].offloaded = true;
-  offloaded_[block] = {until, holding};
+  offloaded_[block] = {until, alias};
   offload_order_.emplace_back(until, block);
   MarkChanged(block);
 }
@@ -312,7 +313,7 @@ void BlockLedger::Offload(Id holding, absl::Time at) {
 void BlockLedger::EndOffload(Id block, Id kept) {
   blocks_[block].offloaded = false;
   const auto found = offloaded_.find(block);
-  if (found->second.holding != kept) FreeHolding(found->second.holding);
+  if (found->second.alias != kept) FreeAlias(found->second.alias);
   offloaded_.erase(found);
 }
 
@@ -332,11 +333,11 @@ void BlockLedger::ExpireOffloaded(absl::Time now) {
 
 void BlockLedger::Clear(bool known_from_start) {
   block_ids_.clear();
-  holding_ids_.clear();
+  alias_ids_.clear();
   blocks_.clear();
-  holdings_.clear();
+  aliases_.clear();
   free_blocks_.clear();
-  free_holdings_.clear();
+  free_aliases_.clear();
   adapters_.clear();
   adapter_ids_.clear();
   skipped_groups_.clear();
@@ -365,8 +366,8 @@ void BlockLedger::ForgetSuspects(uint32_t epoch) {
     if (block.offloaded) EndOffload(id, kNone);
     block.warm_copies = block.cold_copies = 0;
   }
-  for (Id id = 0; id < holdings_.size(); ++id) {
-    if (holdings_[id].block != kNone && holdings_[id].epoch < epoch) FreeHolding(id);
+  for (Id id = 0; id < aliases_.size(); ++id) {
+    if (aliases_[id].block != kNone && aliases_[id].epoch < epoch) FreeAlias(id);
   }
 }
 
@@ -375,27 +376,27 @@ void BlockLedger::MarkChanged(Id id) {
   changed_.push_back(id);
 }
 
-void BlockLedger::FreeHolding(Id id) {
-  Holding& holding = holdings_[id];
-  const auto first = holding_ids_.find(holding.hash);
+void BlockLedger::FreeAlias(Id id) {
+  Alias& alias = aliases_[id];
+  const auto first = alias_ids_.find(alias.hash);
   const Id head = *first;
   if (head == id) {
-    holding_ids_.erase(first);
-    if (holding.next != kNone) holding_ids_.insert(holding.next);
+    alias_ids_.erase(first);
+    if (alias.next != kNone) alias_ids_.insert(alias.next);
   } else {
     Id before = head;
-    while (holdings_[before].next != id) before = holdings_[before].next;
-    holdings_[before].next = holding.next;
+    while (aliases_[before].next != id) before = aliases_[before].next;
+    aliases_[before].next = alias.next;
   }
-  Block& block = blocks_[holding.block];
-  --block.holdings;
-  if (!IsHeld(block) && !block.changed) FreeBlock(holding.block);
-  holding.block = kNone;
-  free_holdings_.push_back(id);
+  Block& block = blocks_[alias.block];
+  --block.aliases;
+  if (!IsHeld(block) && !block.changed) FreeBlock(alias.block);
+  alias.block = kNone;
+  free_aliases_.push_back(id);
 }
 
 void BlockLedger::FreeBlock(Id id) {
-  if (blocks_[id].holdings > 0) return;
+  if (blocks_[id].aliases > 0) return;
   block_ids_.erase(id);
   blocks_[id].tokens_through = 0;
   free_blocks_.push_back(id);
@@ -486,41 +487,41 @@ void BlockLedger::ReportAll(LedgerSink* sink) {
 }
 
 size_t BlockLedger::memory_bytes() const {
-  return blocks_.size() * sizeof(Block) + holdings_.size() * sizeof(Holding) +
-         (block_ids_.capacity() + holding_ids_.capacity()) * (sizeof(Id) + 1) +
-         (free_blocks_.capacity() + free_holdings_.capacity() + changed_.capacity()) * sizeof(Id);
+  return blocks_.size() * sizeof(Block) + aliases_.size() * sizeof(Alias) +
+         (block_ids_.capacity() + alias_ids_.capacity()) * (sizeof(Id) + 1) +
+         (free_blocks_.capacity() + free_aliases_.capacity() + changed_.capacity()) * sizeof(Id);
 }
 
 absl::Status BlockLedger::CheckInvariants() const {
   const auto broken = [](const char* what) { return absl::InternalError(what); };
-  std::vector<std::array<uint64_t, 3>> sums(blocks_.size());  // warm, cold, holdings
-  for (Id id = 0; id < holdings_.size(); ++id) {
-    const Holding& holding = holdings_[id];
-    if (holding.block == kNone) continue;
-    const Block& block = blocks_[holding.block];
-    if (block.tokens_through == 0) return broken("a holding of a freed block");
-    if (holding.epoch > block.epoch) return broken("a holding of a later epoch than its block");
-    ++sums[holding.block][2];
+  std::vector<std::array<uint64_t, 3>> sums(blocks_.size());  // warm, cold, aliases
+  for (Id id = 0; id < aliases_.size(); ++id) {
+    const Alias& alias = aliases_[id];
+    if (alias.block == kNone) continue;
+    const Block& block = blocks_[alias.block];
+    if (block.tokens_through == 0) return broken("an alias of a freed block");
+    if (alias.epoch > block.epoch) return broken("an alias of a later epoch than its block");
+    ++sums[alias.block][2];
     uint64_t copies = 0;
     for (size_t medium = 0; medium < kMedia; ++medium) {
-      copies += holding.copies[medium];
-      if (holding.epoch == block.epoch) sums[holding.block][medium == kGpuMedium ? 0 : 1] += holding.copies[medium];
+      copies += alias.copies[medium];
+      if (alias.epoch == block.epoch) sums[alias.block][medium == kGpuMedium ? 0 : 1] += alias.copies[medium];
     }
-    const auto kept = offloaded_.find(holding.block);
-    if (copies == 0 && (kept == offloaded_.end() || kept->second.holding != id)) return broken("an empty holding");
-    Id listed = *holding_ids_.find(holding.hash);
-    while (listed != kNone && listed != id) listed = holdings_[listed].next;
-    if (listed != id) return broken("a holding that its hash does not find");
+    const auto kept = offloaded_.find(alias.block);
+    if (copies == 0 && (kept == offloaded_.end() || kept->second.alias != id)) return broken("an empty alias");
+    Id listed = *alias_ids_.find(alias.hash);
+    while (listed != kNone && listed != id) listed = aliases_[listed].next;
+    if (listed != id) return broken("an alias that its hash does not find");
   }
   size_t held = 0, suspects = 0;
   for (Id id = 0; id < blocks_.size(); ++id) {
     const Block& block = blocks_[id];
     if (block.tokens_through == 0) continue;
-    if (block.warm_copies != sums[id][0] || block.cold_copies != sums[id][1] || block.holdings != sums[id][2]) {
+    if (block.warm_copies != sums[id][0] || block.cold_copies != sums[id][1] || block.aliases != sums[id][2]) {
       return broken("sums that do not add up");
     }
     if (block.offloaded != offloaded_.contains(id)) return broken("an offloaded block without a record");
-    if (!IsHeld(block) && !block.changed && block.holdings == 0) return broken("a block that should be freed");
+    if (!IsHeld(block) && !block.changed && block.aliases == 0) return broken("a block that should be freed");
     held += IsHeld(block);
     suspects += IsHeld(block) && IsSuspect(block);
   }

@@ -94,7 +94,7 @@ EngineReplica* EngineStream::ReplicaOf(Rank rank) {
       replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
   if (started_late_) {
     replica->Lapse(now_, /*claims_unknown=*/true);
-  } else {
+  } else if (sequencer_.started()) {  // a rank that shows itself later than the stream
     replica->Clear(/*known_from_start=*/sequencer_.in_sync());
   }
   return replica;

@@ -247,6 +247,27 @@ TEST(BridgeLifeTest, WithoutReplayNothingWrongIsClaimedForLongerThanATtl) {
   EXPECT_GT(bridge.Metric("inferencecache_bridge_dropped_blocks_total", "unknown_parent"), 0);
 }
 
+TEST(BridgeLifeTest, WhatAnEarlierBridgeToldLivesOnForOneTtl) {
+  Daemon daemon;  // whose own TTL is long
+  EnginePublisher publisher({.seed = 18, .clears = 0}, {.replay = false});
+  const std::vector<std::string> flags = BridgeFlags(&publisher, {&daemon}, {"--ttl", "2s"});
+  const auto connected = [](const BridgeProcess& bridge) {
+    return Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_connected") == 1; });
+  };
+  auto bridge = std::make_unique<BridgeProcess>(flags);
+  ASSERT_TRUE(connected(*bridge));
+  publisher.Live(2'000);
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() > 200; }));
+  bridge = std::make_unique<BridgeProcess>(flags);
+  ASSERT_TRUE(connected(*bridge));
+  publisher.Live(100);
+  EXPECT_TRUE(Eventually([&] { return bridge->Metric("inferencecache_bridge_lease_lapsed") == 1; }));
+  EXPECT_GT(daemon.Prefixes(), 200);
+  EXPECT_TRUE(Eventually([&] { return bridge->Metric("inferencecache_bridge_lease_lapsed") == 0; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return static_cast<double>(daemon.Prefixes()) == bridge->Metric("inferencecache_bridge_live_blocks"); }));
+}
+
 TEST(BridgeLifeTest, LeasesHoldUpWhatIsNeverNamedAgain) {
   Daemon daemon("2s");
   EnginePublisher publisher({.seed = 7, .clears = 0}, {});
@@ -351,6 +372,13 @@ TEST(BridgeLifeTest, StatsComeFromTheEnginesMetrics) {
   EXPECT_EQ(stats.cache_memory_bytes(), 500);
   metrics.stop();
   server.join();
+}
+
+TEST(BridgeLifeTest, WithoutAModelItRefusesToStart) {
+  ChildProcess bridge("icache-bridge", {"--events", "tcp://127.0.0.1:5557", "--daemon", "127.0.0.1:9090"}, "started");
+  EXPECT_FALSE(bridge.ready());
+  EXPECT_NE(bridge.output().find("model: is required"), std::string::npos);
+  EXPECT_EQ(bridge.Terminate(), 2);
 }
 
 TEST(BridgeLifeTest, AnEngineThatPublishesRubbishHarmsNoOther) {

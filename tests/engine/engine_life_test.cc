@@ -214,6 +214,13 @@ TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
   EXPECT_TRUE(life.Told().empty());
 }
 
+TEST(EngineLifeTest, BeforeTheFirstSignOfLifeNothingIsSaid) {
+  EngineStream stream(StreamOptions(), [](uint64_t) {});
+  stream.OnTick(absl::FromUnixSeconds(1));
+  EXPECT_FALSE(stream.started());
+  EXPECT_FALSE(stream.replicas().begin()->second->HasVoid());
+}
+
 TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   StreamOptions options;
   options.max_ranks = 2;

@@ -29,9 +29,9 @@ namespace icache {
 
 struct SequencerOptions {
   bool has_replay = false;
-  absl::Duration replay_timeout = absl::Seconds(2);      // until an answer begins
+  absl::Duration replay_timeout = absl::Seconds(2);       // until an answer begins
   absl::Duration replay_pause = absl::Milliseconds(300);  // without a further part of it; its end can be lost, too
-  int max_replay_attempts = 3;                       // in a row that bring nothing new
+  int max_replay_attempts = 3;                            // in a row that bring nothing new
   absl::Duration idle_check_interval = absl::Seconds(5);
   size_t max_waiting_batches = 10'000;
   size_t max_waiting_bytes = 64 << 20;

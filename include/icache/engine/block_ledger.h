@@ -2,8 +2,8 @@
 //
 // Two kinds of records:
 //   block    a content: (adapter, fingerprint of all tokens up to its end). What a daemon is told about.
-//   holding  an engine hash that stands for a block, with the number of copies per medium.
-// Usually one holding per block. An engine whose hashes depend on one page's tokens alone has hashes that stand for
+//   alias    an engine hash that stands for a block, with the number of copies per medium.
+// Usually one alias per block. An engine whose hashes depend on one page's tokens alone has hashes that stand for
 // several blocks; an engine with several cache groups has several copies.
 //
 // Changes gather per block, so what is reported is where a block ended, however often it came and went in between.
@@ -14,11 +14,10 @@
 // more. ForgetSuspects() drops the rest.
 //
 //   1. A block is held while it has copies or is kept by the offload tier. One that is not stays until it is drained
-//   and
-//      no holding stands for it.
-//   2. Copies of a holding count in its block's sums exactly when both are of the same epoch; a holding's is never the
+//      and no alias stands for it.
+//   2. Copies of an alias count in its block's sums exactly when both are of the same epoch; an alias's is never the
 //      later one.
-//   3. A holding has copies, or stands for a block that the offload tier keeps.
+//   3. An alias has copies, or stands for a block that the offload tier keeps.
 //   4. At most max_blocks blocks and max_adapters adapters; what is beyond is dropped and counted.
 //
 // Pure: no clock, no I/O. Thread-compatible. Source: contract/engine-events.md.
@@ -61,7 +60,7 @@ struct LedgerOptions {
 // Why stored blocks were not taken. The label values of inferencecache_bridge_dropped_blocks_total.
 enum class BlockDrop : size_t {
   kUnknownParent,   // their parent was never seen, or could be several
-  kUnknownAdapter,  // a lora_id without a name
+  kUnknownAdapter,  // a lora_id without a name, or a name that is too long
   kExtraKeys,       // their tokens alone do not identify them: a cache salt, an image
   kCacheGroup,      // of a cache group that is no full attention
   kBlockSize,       // of another size than configured
@@ -144,14 +143,14 @@ class BlockLedger {
     uint32_t warm_copies;
     uint32_t cold_copies;
     uint16_t adapter;
-    uint16_t holdings;  // that stand for it, those of earlier epochs included
-    bool changed;       // in changed_
-    bool offloaded;     // in offloaded_
+    uint16_t aliases;  // that stand for it, those of earlier epochs included
+    bool changed;      // in changed_
+    bool offloaded;    // in offloaded_
   };
-  struct Holding {
+  struct Alias {
     EngineHash hash{0};
     Id block;  // kNone = a free record
-    Id next;   // the next holding of the same hash
+    Id next;   // the next alias of the same hash
     uint32_t epoch;
     std::array<uint16_t, kMedia> copies;
   };
@@ -204,17 +203,17 @@ class BlockLedger {
   size_t MediumOf(std::optional<std::string_view> medium);
 
   Id FindOrAddBlock(const BlockKey& key, Id parent, int32_t tokens_through, int32_t block_tokens);
-  Id FindOrAddHolding(const EngineHash& hash, Id block);
-  void AddCopy(Id holding, size_t medium);
-  // Takes `copies` of the holding's in `medium` away.
-  void TakeCopies(Holding* holding, size_t medium, uint16_t copies);
+  Id FindOrAddAlias(const EngineHash& hash, Id block);
+  void AddCopy(Id alias, size_t medium);
+  // Takes `copies` of the alias's in `medium` away.
+  void TakeCopies(Alias* alias, size_t medium, uint16_t copies);
   void RemoveHash(const EngineHash& hash, size_t medium, absl::Time at);
-  void Offload(Id holding, absl::Time at);
-  // The offload tier keeps `block` no more. Frees the holding that stood for it there, unless it is `kept`.
+  void Offload(Id alias, absl::Time at);
+  // The offload tier keeps `block` no more. Frees the alias that stood for it there, unless it is `kept`.
   void EndOffload(Id block, Id kept);
   void MarkChanged(Id block);
-  void FreeHolding(Id id);
-  // Frees the block, if no holding stands for it. Requires that it is neither held nor in changed_.
+  void FreeAlias(Id id);
+  // Frees the block, if no alias stands for it. Requires that it is neither held nor in changed_.
   void FreeBlock(Id id);
   // Tells the held blocks among `ids` in runs as long as their order allows.
   void TellRuns(absl::Span<const Id> ids, LedgerSink* sink);
@@ -222,11 +221,11 @@ class BlockLedger {
   const LedgerOptions* const options_;
 
   std::deque<Block> blocks_;
-  std::deque<Holding> holdings_;
+  std::deque<Alias> aliases_;
   std::vector<Id> free_blocks_;
-  std::vector<Id> free_holdings_;
+  std::vector<Id> free_aliases_;
   absl::flat_hash_set<Id, ByBlockKey, ByBlockKey> block_ids_;
-  absl::flat_hash_set<Id, ByEngineHash, ByEngineHash> holding_ids_;  // the first holding of each hash
+  absl::flat_hash_set<Id, ByEngineHash, ByEngineHash> alias_ids_;  // the first alias of each hash
 
   std::vector<std::string> adapters_;  // by Block::adapter
   StringMap<uint16_t> adapter_ids_;
@@ -240,7 +239,7 @@ class BlockLedger {
 
   struct Offloaded {
     absl::Time until;
-    Id holding;
+    Id alias;
   };
   absl::flat_hash_map<Id, Offloaded> offloaded_;         // by block
   std::deque<std::pair<absl::Time, Id>> offload_order_;  // (until, block); one whose time differs is out of date
