@@ -13,6 +13,7 @@ constexpr std::string_view kGpu = "GPU";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr size_t kGpuMedium = 0;
 constexpr size_t kMaxGroups = 256;
+constexpr size_t kMaxPositions = 1024;    // that one hash stands for
 constexpr size_t kMaxAdapterBytes = 512;  // more, the daemon refuses. Source: contract/index.md
 
 }  // namespace
@@ -84,8 +85,12 @@ void BlockLedger::Store(const BlockStored& event) {
   for (size_t i = 0; i < plain; ++i) {
     tokens += size;
     const Id block = FindOrAddBlock({*adapter, scratch_hashes_[i]}, previous, tokens, size);
-    if (block == kNone) return drop(BlockDrop::kLedgerFull, plain - i);
-    AddCopy(FindOrAddAlias(event.block_hashes[i], block), medium);
+    const Id alias = block == kNone ? kNone : FindOrAddAlias(event.block_hashes[i], block);
+    if (alias == kNone) {
+      if (block != kNone && !IsHeld(blocks_[block]) && !blocks_[block].changed) FreeBlock(block);
+      return drop(BlockDrop::kLedgerFull, plain - i);
+    }
+    AddCopy(alias, medium);
     previous = block;
   }
 }
@@ -200,8 +205,14 @@ BlockLedger::Id BlockLedger::FindOrAddBlock(const BlockKey& key, Id parent, int3
 BlockLedger::Id BlockLedger::FindOrAddAlias(const EngineHash& hash, Id block) {
   const auto first = alias_ids_.find(hash);
   const Id head = first == alias_ids_.end() ? kNone : *first;
+  size_t positions = 0;
   for (Id id = head; id != kNone; id = aliases_[id].next) {
     if (aliases_[id].block == block) return id;
+    ++positions;
+  }
+  if (positions >= kMaxPositions || blocks_[block].aliases == std::numeric_limits<uint16_t>::max() ||
+      aliases_.size() - free_aliases_.size() >= 2 * options_->max_blocks) {
+    return kNone;
   }
   Alias alias = {.hash = hash, .block = block, .next = kNone, .epoch = blocks_[block].epoch, .copies = {}};
   Id id = static_cast<Id>(aliases_.size());

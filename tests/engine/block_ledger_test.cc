@@ -217,6 +217,21 @@ TEST_F(BlockLedgerTest, AFullLedgerDropsWhatIsNew) {
   EXPECT_EQ(Dropped(BlockDrop::kLedgerFull), 1);
 }
 
+TEST_F(BlockLedgerTest, PositionsOfOneHashAreBounded) {
+  for (uint32_t i = 0; i < 1100; ++i) Store({1}, std::nullopt, 3 * i);
+  EXPECT_THAT(Told(), SizeIs(1024));
+  EXPECT_EQ(Dropped(BlockDrop::kLedgerFull), 1100 - 1024);
+  Remove(1);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, HashesOfOneContentAreBounded) {
+  options_.max_blocks = 100;
+  for (uint64_t hash = 0; hash < 300; ++hash) Store({hash});
+  EXPECT_THAT(Told(), SizeIs(1));
+  EXPECT_EQ(Dropped(BlockDrop::kLedgerFull), 100);
+}
+
 TEST_F(BlockLedgerTest, SuspectsAreNotReportedUntilStoredAgain) {
   Store({1, 2});
   ledger_.MarkSuspect();

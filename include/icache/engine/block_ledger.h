@@ -18,7 +18,8 @@
 //   2. Copies of an alias count in its block's sums exactly when both are of the same epoch; an alias's is never the
 //      later one.
 //   3. An alias has copies, or stands for a block that the offload tier keeps.
-//   4. At most max_blocks blocks and max_adapters adapters; what is beyond is dropped and counted.
+//   4. At most max_blocks blocks, twice as many aliases, and max_adapters adapters; what is beyond is dropped and
+//   counted.
 //
 // Pure: no clock, no I/O. Thread-compatible. Source: contract/engine-events.md.
 #pragma once
@@ -65,7 +66,7 @@ enum class BlockDrop : size_t {
   kCacheGroup,      // of a cache group that is no full attention
   kBlockSize,       // of another size than configured
   kTooLong,         // their prefix has more tokens than int32 holds
-  kLedgerFull,      // beyond max_blocks or max_adapters
+  kLedgerFull,      // beyond the bounds on blocks, aliases or adapters
 };
 inline constexpr size_t kBlockDropCount = 7;
 std::string_view BlockDropName(BlockDrop reason);
@@ -203,6 +204,7 @@ class BlockLedger {
   size_t MediumOf(std::optional<std::string_view> medium);
 
   Id FindOrAddBlock(const BlockKey& key, Id parent, int32_t tokens_through, int32_t block_tokens);
+  // kNone beyond the bounds.
   Id FindOrAddAlias(const EngineHash& hash, Id block);
   void AddCopy(Id alias, size_t medium);
   // Takes `copies` of the alias's in `medium` away.
