@@ -136,21 +136,15 @@ class Reader {
       return;
     }
     const std::string_view tag = tape_[tag_at].text();
-    bool read = true;
     if (tag == "BlockStored") {
-      BlockStored event;
-      read = ReadStored(index, &event);
-      if (read) batch->events.push_back(std::move(event));
+      AddEvent<BlockStored>(index, batch);
     } else if (tag == "BlockRemoved") {
-      BlockRemoved event;
-      read = ReadRemoved(index, &event);
-      if (read) batch->events.push_back(std::move(event));
+      AddEvent<BlockRemoved>(index, batch);
     } else if (tag == "AllBlocksCleared") {
-      batch->events.push_back(AllBlocksCleared());
+      batch->events.emplace_back(AllBlocksCleared());
     } else {
       ++batch->unknown_events;
     }
-    if (!read) ++batch->malformed_events;
   }
 
   static constexpr uint32_t kAbsent = Fields<1>::kAbsent;
@@ -178,9 +172,9 @@ class Reader {
     return {BlockKeys::Kind::kOther, {}};
   }
 
-  // Calls `read` with each part of the array at `index`, which must have one at least; false when it, or that, fails.
-  template <typename T, typename Read>
-  bool ReadList(uint32_t index, std::vector<T>* into, Read read) const {
+  // Calls `read` with each item of the array at `index`, which must have one at least; false when it, or that, fails.
+  template <typename T, typename ReadItem>
+  bool ReadList(uint32_t index, std::vector<T>* into, ReadItem read) const {
     if (index == kAbsent || tape_[index].kind != Kind::kArray || tape_[index].size == 0) return false;
     into->reserve(tape_[index].size);
     for (uint32_t part = index + 1; part < tape_[index].end; part = tape_[part].end) {
@@ -189,7 +183,16 @@ class Reader {
     return true;
   }
 
-  bool ReadStored(uint32_t index, BlockStored* event) const {
+  // Reads the event into the batch; one that is malformed is counted there instead.
+  template <typename Event>
+  void AddEvent(uint32_t index, KvBatch* batch) const {
+    Event& event = std::get<Event>(batch->events.emplace_back(std::in_place_type<Event>));
+    if (Read(index, &event)) return;
+    batch->events.pop_back();
+    ++batch->malformed_events;
+  }
+
+  bool Read(uint32_t index, BlockStored* event) const {
     const auto [at] = Find(index, kStoredFields, 1);
     return ReadHashes(at[0], &event->block_hashes) && ReadParent(at[1], &event->parent) &&
            ReadTokens(at[2], &event->token_ids) && ReadBlockSize(at[3], &event->block_size) &&
@@ -200,7 +203,7 @@ class Reader {
            event->token_ids.size() == event->block_hashes.size() * static_cast<size_t>(event->block_size);
   }
 
-  bool ReadRemoved(uint32_t index, BlockRemoved* event) const {
+  bool Read(uint32_t index, BlockRemoved* event) const {
     const auto [at] = Find(index, kRemovedFields, 1);
     return ReadHashes(at[0], &event->block_hashes) && ReadOptionalText(at[1], &event->medium) &&
            ReadOptionalInteger(at[2], &event->group_idx);
