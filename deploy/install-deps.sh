@@ -17,6 +17,7 @@ declare -A packages=(
     libabsl-dev libxxhash-dev libssl-dev
     prometheus-cpp-dev libspdlog-dev libfmt-dev
     libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libmicrohttpd-dev libcpp-httplib-dev
+    libzmq3-dev cppzmq-dev libmsgpack-cxx-dev libcurl4-openssl-dev
     libgtest-dev libgmock-dev libbenchmark-dev"
   [test]="python3 python3-grpcio python3-protobuf"
   [ci]="clang clang-tidy clang-format libclang-rt-14-dev"

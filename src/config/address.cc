@@ -1,4 +1,4 @@
-#include "config/address.h"
+#include "icache/config/address.h"
 
 #include <arpa/inet.h>
 #include <sys/un.h>
@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "config/problems.h"
+#include "icache/config/problems.h"
 
 namespace icache {
 namespace {

@@ -1,7 +1,8 @@
 #include "icache/config/command_line.h"
 
+#include <algorithm>
+#include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -9,9 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "config/config_file.h"
-#include "config/problems.h"
-#include "config/scalar.h"
 #include "config/settings.h"
+#include "icache/config/flag_reader.h"
+#include "icache/config/problems.h"
+#include "icache/config/scalar.h"
 
 namespace icache {
 namespace {
@@ -40,21 +42,6 @@ std::string HelpText() {
   return text;
 }
 
-// One setting's flag as it was given.
-struct GivenFlag {
-  const Setting* setting = nullptr;
-  std::string_view value;
-};
-
-// The command line cut into flags.
-struct GivenFlags {
-  std::vector<GivenFlag> settings;
-  std::optional<std::string_view> config;
-  bool validate_only = false;
-  bool version = false;
-  bool help = false;
-};
-
 const Setting* FindFlag(std::string_view flag) {
   for (const Setting& setting : Settings()) {
     if (setting.flag == flag) return &setting;
@@ -62,70 +49,21 @@ const Setting* FindFlag(std::string_view flag) {
   return nullptr;
 }
 
-// Reads the flags in order; a class because each may consume the argument after it.
-class FlagReader {
- public:
-  FlagReader(int argc, const char* const* argv, Problems* problems)
-      : next_(argv + (argc > 0 ? 1 : 0)), end_(argv + argc), problems_(problems) {}
+std::optional<FlagKind> KindOf(std::string_view flag) {
+  if (flag == kHelp || flag == "-h" || flag == kVersion || flag == kValidateOnly) return FlagKind{};
+  if (flag == kConfig) return FlagKind{.value_name = "FILE"};
+  const Setting* setting = FindFlag(flag);
+  if (setting == nullptr) return std::nullopt;
+  return FlagKind{.value_name = setting->value_name, .repeatable = IsList(*setting) || IsNamed(*setting)};
+}
 
-  GivenFlags Read() {
-    while (next_ != end_) ReadFlag(*next_++);
-    return std::move(given_);
-  }
-
- private:
-  void ReadFlag(std::string_view argument) {
-    const size_t equals = argument.find('=');
-    const std::string_view flag = argument.substr(0, equals);
-    const std::optional<std::string_view> attached =
-        equals == std::string_view::npos ? std::nullopt : std::optional(argument.substr(equals + 1));
-    if (flag == kHelp || flag == "-h") {
-      ReadSwitch(flag, attached, &given_.help);
-    } else if (flag == kVersion) {
-      ReadSwitch(flag, attached, &given_.version);
-    } else if (flag == kValidateOnly) {
-      ReadSwitch(flag, attached, &given_.validate_only);
-    } else if (flag == kConfig) {
-      given_.config = ReadValue(flag, attached, "FILE", /*repeatable=*/false);
-    } else if (const Setting* setting = FindFlag(flag)) {
-      const auto value = ReadValue(flag, attached, setting->value_name, IsList(*setting) || IsNamed(*setting));
-      if (value.has_value()) given_.settings.push_back({setting, *value});
-    } else {
-      const bool is_flag = flag.substr(0, 1) == "-";
-      problems_->Add(absl::StrCat(Printable(flag), is_flag ? ": unknown flag" : ": only flags are expected"));
-    }
-  }
-
-  void ReadSwitch(std::string_view flag, std::optional<std::string_view> attached, bool* on) {
-    if (attached.has_value()) problems_->Add(absl::StrFormat("%s: takes no value", flag));
-    *on = true;
-  }
-
-  // The flag's value, attached by "=" or in the next argument; nullopt, reported, when there is none to take.
-  std::optional<std::string_view> ReadValue(std::string_view flag, std::optional<std::string_view> attached,
-                                            std::string_view value_name, bool repeatable) {
-    const bool first = seen_.insert(std::string(flag)).second;
-    if (!first && !repeatable) problems_->Add(absl::StrFormat("%s: given more than once", flag));
-    if (attached.has_value()) return attached;
-    if (next_ == end_ || std::string_view(*next_).substr(0, 2) == "--") {
-      problems_->Add(absl::StrFormat("%s: needs a value: %s", flag, value_name));
-      return std::nullopt;
-    }
-    return *next_++;
-  }
-
-  const char* const* next_;
-  const char* const* const end_;
-  Problems* const problems_;
-  GivenFlags given_;
-  absl::flat_hash_set<std::string> seen_;
-};
-
-void ApplyFlags(const GivenFlags& given, DaemonOptions* options, Origins* origins, Problems* problems) {
+void ApplyFlags(const std::vector<GivenFlag>& given, DaemonOptions* options, Origins* origins, Problems* problems) {
   // The first flag of a list drops what the file says; a name may be given once.
   absl::flat_hash_set<std::string> seen;
-  for (const auto& [setting, text] : given.settings) {
-    const std::string flag(setting->flag);
+  for (const auto& [given_flag, text] : given) {
+    const Setting* setting = FindFlag(given_flag);
+    if (setting == nullptr) continue;
+    const std::string flag(given_flag);
     (*origins)[std::string(setting->key)] = flag;
     std::string_view name;
     std::string_view value = text;
@@ -153,17 +91,21 @@ void ApplyFlags(const GivenFlags& given, DaemonOptions* options, Origins* origin
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   Problems problems;
-  const GivenFlags given = FlagReader(argc, argv, &problems).Read();
+  const std::vector<GivenFlag> given = ReadFlags(argc, argv, KindOf, &problems);
+  const auto find = [&](std::string_view flag) {
+    return std::find_if(given.begin(), given.end(), [&](const GivenFlag& one) { return one.flag == flag; });
+  };
+  const auto has = [&](std::string_view flag) { return find(flag) != given.end(); };
   CommandLine command_line;
-  if (given.help || given.version) {
-    command_line.text = given.help ? HelpText() : "icached " ICACHE_VERSION "\n";
+  if (has(kHelp) || has("-h") || has(kVersion)) {
+    command_line.text = has(kHelp) || has("-h") ? HelpText() : "icached " ICACHE_VERSION "\n";
     return command_line;
   }
-  command_line.validate_only = given.validate_only;
+  command_line.validate_only = has(kValidateOnly);
 
   Origins origins;
   DaemonOptions* const options = &command_line.options;
-  if (given.config.has_value()) ApplyConfigFile(std::string(*given.config), options, &origins, &problems);
+  if (has(kConfig)) ApplyConfigFile(std::string(find(kConfig)->value), options, &origins, &problems);
   ApplyFlags(given, options, &origins, &problems);
   for (const auto& [key, message] : CheckTogether(*options)) {
     const std::string& origin = origins[std::string(key)];

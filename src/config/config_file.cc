@@ -2,9 +2,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "config/file.h"
 #include "config/settings.h"
-#include "config/yaml.h"
+#include "icache/config/file.h"
+#include "icache/config/yaml.h"
 
 namespace icache {
 namespace {

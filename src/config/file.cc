@@ -1,4 +1,4 @@
-#include "config/file.h"
+#include "icache/config/file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

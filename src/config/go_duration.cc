@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "config/problems.h"
+#include "icache/config/problems.h"
 
 namespace icache {
 namespace {

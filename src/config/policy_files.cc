@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "config/file.h"
+#include "icache/config/file.h"
 #include "icache/config/policy_loader.h"
 
 namespace icache {

@@ -9,11 +9,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "config/policy_bounds.h"
-#include "config/problems.h"
-#include "config/scalar.h"
-#include "config/yaml.h"
 #include "icache/base/status_macros.h"
 #include "icache/base/string_map.h"
+#include "icache/config/problems.h"
+#include "icache/config/scalar.h"
+#include "icache/config/yaml.h"
 
 namespace icache {
 namespace {

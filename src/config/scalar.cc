@@ -1,4 +1,4 @@
-#include "config/scalar.h"
+#include "icache/config/scalar.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "config/go_duration.h"
-#include "config/problems.h"
+#include "icache/config/problems.h"
 
 namespace icache {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "config/address.h"
 #include "config/go_duration.h"
-#include "config/problems.h"
 #include "icache/base/status_macros.h"
+#include "icache/config/address.h"
+#include "icache/config/problems.h"
 #include "icache/index/observation.h"
 
 namespace icache {

@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "config/scalar.h"
 #include "icache/base/string_map.h"
 #include "icache/config/daemon_options.h"
+#include "icache/config/scalar.h"
 
 namespace icache {
 

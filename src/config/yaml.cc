@@ -1,4 +1,4 @@
-#include "config/yaml.h"
+#include "icache/config/yaml.h"
 
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <mutex>
 
+#include "icache/base/utf8.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/logger.h"
 #include "spdlog/sinks/base_sink.h"
-#include "telemetry/utf8.h"
 
 namespace icache {
 namespace {

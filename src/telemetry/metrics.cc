@@ -1,23 +1,15 @@
-// The page is built from values at each scrape; prometheus-cpp only gives it its text form. Every family is declared
-// where its samples are added, and each scrape shows every family, with samples or without.
+// Every family is declared where its samples are added.
 #include "icache/telemetry/metrics.h"
 
-#include <initializer_list>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "prometheus/metric_family.h"
-#include "prometheus/text_serializer.h"
+#include "icache/telemetry/metrics_page.h"
 #include "telemetry/model_tallies.h"
-#include "telemetry/process_stats.h"
-#include "telemetry/utf8.h"
 
 namespace icache {
 namespace {
-
-using Label = prometheus::ClientMetric::Label;
 
 // The label of all models without series of their own. A model of this name shares it.
 constexpr std::string_view kOtherModel = "other";
@@ -40,59 +32,6 @@ std::string_view EventTypeName(CacheEventType type) {
   }
   return "TYPE_UNSPECIFIED";
 }
-
-std::string LabelValue(std::string_view text) { return SanitizedUtf8(text, kMaxNameBytes); }
-
-// Collects families in order; Add* puts a sample into the family begun last.
-class Page {
- public:
-  Page& Gauge(std::string name, std::string help) {
-    return Family(prometheus::MetricType::Gauge, std::move(name), std::move(help));
-  }
-  Page& Counter(std::string name, std::string help) {
-    return Family(prometheus::MetricType::Counter, std::move(name), std::move(help));
-  }
-  Page& Histogram(std::string name, std::string help) {
-    return Family(prometheus::MetricType::Histogram, std::move(name), std::move(help));
-  }
-
-  template <typename Number>
-  Page& Add(Number value, std::vector<Label> labels = {}) {
-    prometheus::ClientMetric& metric = Sample(std::move(labels));
-    // Only the one of the family's type is read.
-    metric.counter.value = metric.gauge.value = static_cast<double>(value);
-    return *this;
-  }
-
-  // `scale` is what the unit of the page is in the histogram's.
-  template <auto kBounds>
-  Page& AddHistogram(const BoundedHistogram<kBounds>& histogram, double scale, std::vector<Label> labels) {
-    prometheus::ClientMetric::Histogram& target = Sample(std::move(labels)).histogram;
-    uint64_t cumulative = 0;
-    for (size_t i = 0; i < kBounds.size(); ++i) {
-      cumulative += static_cast<uint64_t>(histogram.counts[i]);
-      target.bucket.push_back({cumulative, static_cast<double>(kBounds[i]) / scale});
-    }
-    target.sample_count = static_cast<uint64_t>(histogram.Count());
-    target.sample_sum = static_cast<double>(histogram.sum) / scale;
-    return *this;
-  }
-
-  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
-
- private:
-  Page& Family(prometheus::MetricType type, std::string name, std::string help) {
-    families_.push_back({std::move(name), std::move(help), type, {}});
-    return *this;
-  }
-  prometheus::ClientMetric& Sample(std::vector<Label> labels) {
-    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
-    metric.label = std::move(labels);
-    return metric;
-  }
-
-  std::vector<prometheus::MetricFamily> families_;
-};
 
 // The models that the index holds, side by side.
 struct HeldModels {
@@ -135,14 +74,28 @@ TalliesByLabel GroupTallies(const TallyTotals& totals) {
   return tallies;
 }
 
-void AddServer(bool serving, const BuildInfo& build, Page* page) {
+void AddServer(bool serving, const BuildInfo& build, MetricsPage* page) {
   page->Gauge("inferencecache_server_up", "1 while lookups are served.").Add(serving);
   page->Gauge("inferencecache_build_info", "1; the labels say which build this is.")
       .Add(1, {{"version", LabelValue(build.version)}, {"commit", LabelValue(build.commit)}});
   page->Gauge("inferencecache_server_grpc_tls_enabled", "1 when gRPC is served over TLS.").Add(0);
 }
 
-void AddLookups(const TalliesByLabel& tallies, Page* page) {
+// `scale` is what the unit of the page is in the histogram's.
+template <auto kBounds>
+void AddHistogram(const BoundedHistogram<kBounds>& histogram, double scale, const std::string& model,
+                  MetricsPage* page) {
+  std::vector<MetricsPage::Bucket> buckets;
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < kBounds.size(); ++i) {
+    cumulative += static_cast<uint64_t>(histogram.counts[i]);
+    buckets.push_back({cumulative, static_cast<double>(kBounds[i]) / scale});
+  }
+  page->AddHistogram(buckets, static_cast<uint64_t>(histogram.Count()), static_cast<double>(histogram.sum) / scale,
+                     {{"model", model}});
+}
+
+void AddLookups(const TalliesByLabel& tallies, MetricsPage* page) {
   page->Counter("inferencecache_lookup_route_calls_total", "LookupRoute calls; each counts once.");
   for (const auto& [model, tally] : tallies) {
     for (size_t reason = 0; reason < kReasonCodeCount; ++reason) {
@@ -157,17 +110,17 @@ void AddLookups(const TalliesByLabel& tallies, Page* page) {
   }
   page->Histogram("inferencecache_lookup_route_latency_seconds", "Server-side time of a LookupRoute call.");
   for (const auto& [model, tally] : tallies) {
-    if (tally.latency_ns.Count() > 0) page->AddHistogram(tally.latency_ns, 1e9, {{"model", model}});
+    if (tally.latency_ns.Count() > 0) AddHistogram(tally.latency_ns, 1e9, model, page);
   }
   page->Histogram("inferencecache_lookup_route_matched_tokens", "Matched tokens of the top replica of a PREFIX_MATCH.");
   for (const auto& [model, tally] : tallies) {
-    if (tally.matched_tokens.Count() > 0) page->AddHistogram(tally.matched_tokens, 1, {{"model", model}});
+    if (tally.matched_tokens.Count() > 0) AddHistogram(tally.matched_tokens, 1, model, page);
   }
   page->Counter("inferencecache_lookups_shed_total", "Lookups answered NO_HINT to protect the server.");
   for (const std::string_view reason : kShedReasons) page->Add(0, {{"reason", std::string(reason)}});
 }
 
-void AddIngest(const TallyTotals& totals, const TalliesByLabel& tallies, Page* page) {
+void AddIngest(const TallyTotals& totals, const TalliesByLabel& tallies, MetricsPage* page) {
   page->Counter("inferencecache_ingest_updates_total", "CacheStateUpdates applied.");
   for (const auto& [model, tally] : tallies) {
     if (tally.updates > 0) page->Add(tally.updates, {{"model", model}});
@@ -187,7 +140,7 @@ void AddIngest(const TallyTotals& totals, const TalliesByLabel& tallies, Page* p
   }
 }
 
-void AddModelGauges(const GaugesByLabel& gauges, absl::Time now, Page* page) {
+void AddModelGauges(const GaugesByLabel& gauges, absl::Time now, MetricsPage* page) {
   page->Gauge("inferencecache_index_entries", "Distinct prefixes held.");
   for (const auto& [model, gauge] : gauges) page->Add(gauge.prefixes, {{"model", model}});
   page->Gauge("inferencecache_last_observation_age_seconds", "Time since the last applied CacheStateUpdate.");
@@ -198,7 +151,7 @@ void AddModelGauges(const GaugesByLabel& gauges, absl::Time now, Page* page) {
   }
 }
 
-void AddIndex(const PrefixIndex& index, Page* page) {
+void AddIndex(const PrefixIndex& index, MetricsPage* page) {
   const IndexStats stats = index.Stats();
   page->Gauge("inferencecache_index_holdings", "Entries (prefix x replica) held.").Add(stats.entries);
   page->Gauge("inferencecache_index_memory_bytes", "Bytes that the index accounts for.").Add(stats.memory_bytes);
@@ -222,31 +175,12 @@ void AddIndex(const PrefixIndex& index, Page* page) {
   }
 }
 
-void AddProcess(std::optional<absl::Time> started_at, Page* page) {
-  const ProcessStats stats = ReadProcessStats();
-  const auto add_if_known = [page](const auto& value) {
-    if (value.has_value()) page->Add(*value);
-  };
-  page->Counter("process_cpu_seconds_total", "User and system CPU time spent.")
-      .Add(absl::ToDoubleSeconds(stats.cpu_time));
-  page->Gauge("process_resident_memory_bytes", "Resident memory.");
-  add_if_known(stats.resident_bytes);
-  page->Gauge("process_virtual_memory_bytes", "Virtual memory.");
-  add_if_known(stats.virtual_bytes);
-  page->Gauge("process_open_fds", "Open file descriptors.");
-  add_if_known(stats.open_fds);
-  page->Gauge("process_max_fds", "Most file descriptors that may be open.").Add(stats.max_fds);
-  page->Gauge("process_start_time_seconds", "Unix time at which the process started.");
-  if (started_at.has_value()) page->Add(absl::ToDoubleSeconds(*started_at - absl::UnixEpoch()));
-}
-
 }  // namespace
 
 Metrics::Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build)
     : index_(index),
       clock_(clock),
       build_(std::move(build)),
-      process_started_at_(ReadProcessStartTime()),
       tallies_(std::make_unique<ModelTallies>(kMaxModels, kDrainedCounterLife)) {}
 
 Metrics::~Metrics() = default;
@@ -279,7 +213,7 @@ std::string Metrics::Render() {
   const TallyTotals totals = tallies_->Totals();
   const TalliesByLabel tallies = GroupTallies(totals);
 
-  Page page;
+  MetricsPage page;
   AddServer(serving_.load(std::memory_order_relaxed), build_, &page);
   AddModelGauges(gauges, now, &page);
   AddIndex(*index_, &page);
@@ -291,7 +225,7 @@ std::string Metrics::Render() {
   page.Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
              "Unix time at which the policies in force were loaded.")
       .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
-  AddProcess(process_started_at_, &page);
+  page.AddProcess();
   return page.Text();
 }
 

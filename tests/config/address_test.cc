@@ -1,4 +1,4 @@
-#include "config/address.h"
+#include "icache/config/address.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "config/problems.h"
+#include "icache/config/problems.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "config/scalar.h"
+#include "icache/config/scalar.h"
 
 #include <gtest/gtest.h>
 

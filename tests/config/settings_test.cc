@@ -13,10 +13,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "config/config_file.h"
-#include "config/file.h"
-#include "config/yaml.h"
 #include "icache/config/command_line.h"
+#include "icache/config/file.h"
 #include "icache/config/policy_loader.h"
+#include "icache/config/yaml.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {

@@ -1,4 +1,4 @@
-#include "config/yaml.h"
+#include "icache/config/yaml.h"
 
 #include <gtest/gtest.h>
 

@@ -16,11 +16,13 @@ CORE = {
     "policy": {"base", "index"},
     "ranking": {"base", "index", "policy"},
     "routing": {"base", "fingerprint", "index", "policy", "ranking"},
+    "engine": {"base", "fingerprint"},  # the bridge's core
 }
 ADAPTERS = {room: set(CORE) for room in ("config", "rpc", "telemetry", "http")}
 PROGRAMS = {
     "daemon": set(CORE) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
+    "bridge": {"base", "engine", "config", "telemetry", "http", "daemon"},  # of daemon, how it waits for signals
     "load": {"base", "fingerprint"},  # a client: it knows the wire and how to hash, not the server
 }
 ROOMS = CORE | ADAPTERS | PROGRAMS
@@ -38,6 +40,8 @@ FOREIGN_INCLUDES = {
     "http": ("microhttpd.h",),
     "daemon": ("spdlog/",),
     "load": WIRE + ("CLI/", "nlohmann/"),
+    "engine": ("xxhash.h", "msgpack.hpp"),
+    "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
 FOREIGN_TARGETS = {
     "fingerprint": ("PkgConfig::XXHASH",),
@@ -48,6 +52,8 @@ FOREIGN_TARGETS = {
     "http": ("PkgConfig::MICROHTTPD",),
     "daemon": ("spdlog::",),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
+    "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),
+    "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ", "CURL::"),
 }
 
 # Core opens no file and no socket. Of the C library's own headers it needs only these.

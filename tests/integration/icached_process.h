@@ -1,4 +1,4 @@
-// IcachedProcess: the real icached on free ports, for one test.
+// ChildProcess: a program of the project, run for one test. IcachedProcess: the real icached on free ports.
 #pragma once
 
 #include <fcntl.h>
@@ -13,17 +13,18 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace icache::testing {
 
 // Thread-compatible.
-class IcachedProcess {
+class ChildProcess {
  public:
-  // Starts icached and waits until it is ready; ready() says whether it came to that. `flags` go before the addresses.
-  explicit IcachedProcess(std::vector<std::string> flags) {
-    flags.insert(flags.begin(), ICACHE_BINARY_DIR "/bin/icached");
-    flags.insert(flags.end(), {"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"});
+  // Starts bin/`program` and waits until it logs the event `ready_event`; ready() says whether it came to that.
+  ChildProcess(const std::string& program, std::vector<std::string> flags, const std::string& ready_event)
+      : ready_event_(" " + ready_event) {
+    flags.insert(flags.begin(), ICACHE_BINARY_DIR "/bin/" + program);
     std::vector<char*> argv;
     for (std::string& flag : flags) argv.push_back(flag.data());
     argv.push_back(nullptr);
@@ -42,19 +43,18 @@ class IcachedProcess {
     while (!ready() && ReadOutput()) {
     }
   }
-  ~IcachedProcess() {
+  ~ChildProcess() {
     if (pid_ > 0) {
       kill(pid_, SIGKILL);
       waitpid(pid_, nullptr, 0);
     }
     close(output_fd_);
   }
-  IcachedProcess(const IcachedProcess&) = delete;
-  IcachedProcess& operator=(const IcachedProcess&) = delete;
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
 
-  bool ready() const { return output_.find(" ready") != std::string::npos; }
+  bool ready() const { return output_.find(ready_event_) != std::string::npos; }
   const std::string& output() const { return output_; }
-  std::string grpc_address() const { return Logged("address"); }
   int http_port() const { return std::stoi(Logged("http_port")); }
 
   // Resident memory.
@@ -77,6 +77,7 @@ class IcachedProcess {
     limit.rlim_cur = most;
     ASSERT_EQ(prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr), 0);
   }
+  void Signal(int number) { kill(pid_, number); }
 
   // Asks it to end and returns its exit status, or minus the signal that ended it.
   int Terminate() {
@@ -98,15 +99,34 @@ class IcachedProcess {
     output_.append(buffer, size);
     return true;
   }
-  // The word after `key=` in the output.
+
+ protected:
+  // The word after the first ` key=` in the output.
   std::string Logged(const std::string& key) const {
     const size_t begin = output_.find(" " + key + "=") + key.size() + 2;
     return output_.substr(begin, output_.find_first_of(" \n", begin) - begin);
   }
 
+ private:
+  const std::string ready_event_;
   pid_t pid_ = 0;
   int output_fd_ = -1;
   std::string output_;
+};
+
+class IcachedProcess : public ChildProcess {
+ public:
+  // `flags` go before the addresses.
+  explicit IcachedProcess(std::vector<std::string> flags)
+      : ChildProcess("icached", WithPorts(std::move(flags)), "ready") {}
+
+  std::string grpc_address() const { return Logged("address"); }
+
+ private:
+  static std::vector<std::string> WithPorts(std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"});
+    return flags;
+  }
 };
 
 }  // namespace icache::testing

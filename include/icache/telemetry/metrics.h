@@ -68,8 +68,7 @@ class Metrics final : public LookupObserver, public IngestObserver {
   const PrefixIndex* const index_;
   const Clock* const clock_;
   const BuildInfo build_;
-  const std::optional<absl::Time> process_started_at_;  // nullopt where /proc cannot be read
-  const std::unique_ptr<ModelTallies> tallies_;         // locks itself
+  const std::unique_ptr<ModelTallies> tallies_;  // locks itself
 
   // Single values that nothing else depends on: relaxed.
   std::atomic<bool> serving_ = false;

@@ -1,4 +1,4 @@
-#include "telemetry/utf8.h"
+#include "icache/base/utf8.h"
 
 #include <algorithm>
 
@@ -36,6 +36,15 @@ size_t Utf8SequenceLength(std::string_view text) {
     if (byte(i) < 0x80 || byte(i) > 0xBF) return 0;
   }
   return length;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = Utf8SequenceLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
 }
 
 std::string SanitizedUtf8(std::string_view text, size_t max_bytes) {

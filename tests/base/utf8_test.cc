@@ -1,4 +1,4 @@
-#include "telemetry/utf8.h"
+#include "icache/base/utf8.h"
 
 #include <gtest/gtest.h>
 
@@ -56,6 +56,12 @@ TEST(Utf8Test, SanitizingCutsBetweenCharacters) {
   EXPECT_EQ(SanitizedUtf8("a\xC3\xA9", 2), "a");
   EXPECT_EQ(SanitizedUtf8("a\xC3\xA9", 3), "a\xC3\xA9");
   EXPECT_EQ(SanitizedUtf8("\xFF", 2), "");
+}
+
+TEST(Utf8Test, OneBadByteMakesATextNoUtf8) {
+  EXPECT_TRUE(IsUtf8("a\u00e9\u20ac"));
+  EXPECT_TRUE(IsUtf8(""));
+  EXPECT_FALSE(IsUtf8("ab\xff"));
 }
 
 }  // namespace

@@ -11,6 +11,9 @@ namespace icache {
 // surrogates and code points beyond U+10FFFF are not well formed.
 size_t Utf8SequenceLength(std::string_view text);
 
+// Whether all of `text` is well-formed UTF-8.
+bool IsUtf8(std::string_view text);
+
 // `text` with each NUL and each byte that is not part of a well-formed sequence replaced by U+FFFD, cut between
 // characters to at most `max_bytes`.
 std::string SanitizedUtf8(std::string_view text, size_t max_bytes);

@@ -13,8 +13,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "config/problems.h"
-#include "config/scalar.h"
+#include "icache/config/problems.h"
+#include "icache/config/scalar.h"
 
 namespace icache {
 

@@ -1,0 +1,133 @@
+// EngineStream: what one event stream of an engine says of its replicas.
+//
+// A stream carries the events of one replica, or of several data-parallel ranks, each a replica of its own. Each has
+// its ledger, and the state that decides how it may be reported:
+//
+//   void     what daemons were told is worth nothing: clear it and tell everything anew
+//   lapsed   events are lost, and some claims cannot be trusted: no lease until they are sorted out, but what is
+//            trusted is told again every half TTL, or it would expire
+//
+// Pure: no clock, no socket. Thread-compatible. Source: contract/engine-events.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "icache/engine/batch_sequencer.h"
+#include "icache/engine/block_ledger.h"
+#include "icache/engine/kv_events.h"
+
+namespace icache {
+
+class EngineReplica {
+ public:
+  explicit EngineReplica(const LedgerOptions* options) : ledger(options), options_(options) {}
+
+  void Clear(bool known_from_start);
+  // Events are lost. `claims_unknown`: daemons may have been told things that this ledger does not know.
+  void Lapse(absl::Time now, bool claims_unknown);
+  // Forgets suspects and offloaded blocks whose time has come.
+  void Tick(absl::Time now);
+  // The time to stamp a report with: `at`, or what an earlier report said if that is later. Entries, evictions and
+  // clears of one replica must not go back in time.
+  absl::Time Stamp(absl::Time at) { return stamp_ = std::max(stamp_, at); }
+
+  bool lapsed() const { return !lapses_.empty(); }
+  // Daemons may hold claims of an earlier bridge, which are to last until the lapse ends.
+  bool claims_unknown() const { return claims_unknown_; }
+  // Whether what daemons were told is void. True once each time.
+  bool HasVoid() const { return void_; }
+  bool TakeVoid() { return std::exchange(void_, false); }
+  // Whether a lapsed replica's trusted blocks are due to be told again. True once each time.
+  bool TakeRefresh(absl::Time now);
+
+  BlockLedger ledger;
+
+ private:
+  struct Lapsed {
+    uint32_t epoch;  // of the ledger, behind the loss
+    absl::Time until;
+  };
+
+  const LedgerOptions* const options_;
+  std::deque<Lapsed> lapses_;
+  bool claims_unknown_ = false;
+  bool void_ = false;
+  absl::Time refresh_at_ = absl::InfiniteFuture();
+  absl::Time stamp_ = absl::InfinitePast();
+};
+
+struct StreamOptions {
+  SequencerOptions sequencer;
+  LedgerOptions ledger;
+  size_t max_ranks = 1;  // of the deployment; 1 = ranks mean nothing
+};
+
+struct StreamCounts {
+  int64_t stored = 0;  // events
+  int64_t removed = 0;
+  int64_t cleared = 0;
+  int64_t unknown = 0;
+  int64_t malformed = 0;
+  int64_t refused_ranks = 0;  // batches of more ranks than there are
+};
+
+class EngineStream final : private SequencerListener {
+ public:
+  // nullopt: the one replica of a deployment without ranks, or batches that name none.
+  using Rank = std::optional<int64_t>;
+
+  // `request_replay` is called from within the methods below.
+  EngineStream(const StreamOptions& options, std::function<void(uint64_t from)> request_replay);
+  EngineStream(const EngineStream&) = delete;
+  EngineStream& operator=(const EngineStream&) = delete;
+
+  // As in BatchSequencer.
+  void OnLive(uint64_t sequence, std::string_view payload, absl::Time now);
+  void OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now);
+  void OnReplayEnd(absl::Time now);
+  void OnReconnected(absl::Time now);
+  void OnTick(absl::Time now);
+  // The engine is gone, and with it all that its replicas held.
+  void OnEngineGone(absl::Time now);
+
+  const BatchSequencer& sequencer() const { return sequencer_; }
+  const StreamCounts& counts() const { return counts_; }
+  // ts of the last batch, as far as it has come; infinite past before the first.
+  absl::Time last_batch_at() const { return last_batch_at_; }
+  // A replica stays once it is there. Without ranks it is there from the start.
+  const std::map<Rank, std::unique_ptr<EngineReplica>>& replicas() const { return replicas_; }
+
+  // Whether anything is known of the engine.
+  bool started() const { return sequencer_.started(); }
+  // Whether the lease of `replica` may be renewed.
+  bool MayLease(const EngineReplica& replica) const { return sequencer_.in_sync() && !replica.lapsed(); }
+
+ private:
+  void OnBatch(const KvBatch& batch) override;
+  void OnEngineStart(bool known_from_start) override;
+  void OnLateStart() override;
+  void OnLoss() override;
+  void RequestReplay(uint64_t from) override { request_replay_(from); }
+
+  // Null when there are too many.
+  EngineReplica* ReplicaOf(Rank rank);
+
+  const StreamOptions options_;
+  const std::function<void(uint64_t)> request_replay_;
+  BatchSequencer sequencer_;
+  std::map<Rank, std::unique_ptr<EngineReplica>> replicas_;
+  absl::Time now_ = absl::InfinitePast();  // of the call under way
+  absl::Time last_batch_at_ = absl::InfinitePast();
+  bool started_late_ = false;  // no engine start has been seen
+  StreamCounts counts_;
+};
+
+}  // namespace icache

@@ -1,0 +1,463 @@
+#include "bridge/daemon_link.h"
+
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/unknown_field_set.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "icache/base/block_hash.h"
+#include "icache/base/mutex.h"
+#include "icache/base/status_macros.h"
+#include "icache/config/file.h"
+#include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
+
+namespace icache {
+
+namespace wire = ::inferencecache::v1alpha1;
+
+namespace {
+
+constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often the connection's state is looked at
+constexpr size_t kMaxSecretBytes = 1 << 20;                // of a certificate, key or token file
+constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+
+// Tags of the completion queue.
+enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kFinish, kWake };
+void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
+
+std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
+  return absl::ToChronoTime(absl::Now() + timeout);
+}
+
+}  // namespace
+
+// Wakes the sender, which waits for its completion queue, from other threads. Thread-safe.
+class QueueWaker {
+ public:
+  void Attach(grpc::CompletionQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    queue_ = queue;
+    pending_ = false;
+    alarm_.emplace();
+  }
+  void Detach() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    queue_ = nullptr;
+    alarm_.reset();  // what is pending comes out of the queue as cancelled
+  }
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    if (queue_ == nullptr || std::exchange(pending_, true)) return;
+    alarm_->Set(queue_, std::chrono::system_clock::now(), TagOf(kWake));
+  }
+  void OnWoken() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    pending_ = false;
+  }
+
+ private:
+  Mutex mutex_;
+  grpc::CompletionQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
+  bool pending_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// One connection, used by the sender's thread alone.
+class DaemonConnection {
+ public:
+  // Errors: whatever files cannot be read; Unavailable when nobody answers in time.
+  static absl::StatusOr<std::unique_ptr<DaemonConnection>> Open(const std::string& address, const std::string& host,
+                                                                const ReportOptions& options, QueueWaker* waker,
+                                                                const std::function<bool()>& stopping) {
+    std::unique_ptr<DaemonConnection> connection(new DaemonConnection(options, waker));
+    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
+    if (!options.token_file.empty()) {
+      ASSIGN_OR_RETURN(const std::string token, ReadSecret(options.token_file));
+      connection->authorization_ = absl::StrCat("Bearer ", absl::StripAsciiWhitespace(token));
+    }
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    const std::string name = options.tls_server_name.empty() ? host : options.tls_server_name;
+    if (options.tls && !name.empty()) arguments.SetSslTargetNameOverride(name);
+    connection->channel_ = grpc::CreateCustomChannel(address, credentials, arguments);
+    connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
+    const absl::Time give_up_at = absl::Now() + kConnectTimeout;
+    while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
+      if (stopping() || absl::Now() > give_up_at) return absl::UnavailableError("cannot connect");
+    }
+    ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
+    if (!connection->base_wire_) RETURN_IF_ERROR(connection->StartStream());
+    return connection;
+  }
+
+  ~DaemonConnection() {
+    waker_->Detach();
+    Cancel();
+    queue_.Shutdown();
+    Drain(std::nullopt);
+  }
+
+  bool base_wire() const { return base_wire_; }
+  bool writing() const { return writing_; }
+  bool IsUp() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
+
+  // Ends the stream at once, and says what the daemon said of it, if anything.
+  grpc::Status Cancel() {
+    if (stream_ == nullptr || std::exchange(finished_, true)) return status_;
+    context_->TryCancel();
+    stream_->Finish(&status_, TagOf(kFinish));
+    Drain(kFinish);
+    return status_;
+  }
+
+  // Begins to send; on the base wire it also ends. False when the connection is lost.
+  bool Send(const CacheStateUpdate& update) {
+    if (base_wire_) return SendBase(update);
+    stream_->Write(update, TagOf(kWrite));
+    writing_ = true;
+    return true;
+  }
+
+  // Waits for a write to end, a wake-up, or the time to look again. False when the connection is lost.
+  bool Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue_.AsyncNext(&tag, &ok, Deadline(kLook)) != grpc::CompletionQueue::GOT_EVENT) return true;
+    if (tag == TagOf(kWake)) waker_->OnWoken();
+    if (tag == TagOf(kWrite)) writing_ = false;
+    return ok || tag == TagOf(kWake);
+  }
+
+  // Ends the stream and waits for the daemon to have taken all of it.
+  void Finish(absl::Time deadline) {
+    if (base_wire_ || writing_) return;
+    stream_->WritesDone(TagOf(kHalfClose));
+    if (!Await(kHalfClose, deadline - absl::Now())) return;
+    stream_->Finish(&status_, TagOf(kFinish));
+    finished_ = true;
+    if (Await(kFinish, deadline - absl::Now())) return;
+    context_->TryCancel();
+    Drain(kFinish);
+  }
+
+ private:
+  DaemonConnection(const ReportOptions& options, QueueWaker* waker) : options_(options), waker_(waker) {
+    waker_->Attach(&queue_);
+  }
+
+  static absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+    absl::StatusOr<std::string> text = ReadFile(path, kMaxSecretBytes);
+    if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", text.status().message()));
+    return text;
+  }
+
+  static absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ReportOptions& options) {
+    if (!options.tls) return grpc::InsecureChannelCredentials();
+    grpc::SslCredentialsOptions ssl;
+    if (!options.tls_ca_file.empty()) {
+      ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadSecret(options.tls_ca_file));
+    }
+    if (!options.tls_cert_file.empty()) {
+      ASSIGN_OR_RETURN(ssl.pem_cert_chain, ReadSecret(options.tls_cert_file));
+      ASSIGN_OR_RETURN(ssl.pem_private_key, ReadSecret(options.tls_key_file));
+    }
+    return grpc::SslCredentials(ssl);
+  }
+
+  void Prepare(grpc::ClientContext* context) const {
+    if (!authorization_.empty()) context->AddMetadata("authorization", authorization_);
+  }
+
+  // The next event but wake-ups is `tag`, and went well.
+  bool Await(Tag tag, absl::Duration timeout) {
+    const auto deadline = Deadline(timeout);
+    void* got = nullptr;
+    bool ok = false;
+    while (queue_.AsyncNext(&got, &ok, deadline) == grpc::CompletionQueue::GOT_EVENT) {
+      if (got != TagOf(kWake)) return got == TagOf(tag) && ok;
+      waker_->OnWoken();
+    }
+    return false;
+  }
+
+  // Takes events until `last`, or the end of the queue.
+  void Drain(std::optional<Tag> last) {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+      if (last.has_value() && tag == TagOf(*last)) return;
+    }
+  }
+
+  absl::Status StartStream() {
+    context_ = std::make_unique<grpc::ClientContext>();
+    Prepare(context_.get());
+    stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
+    stream_->StartCall(TagOf(kStart));
+    return Await(kStart, kConnectTimeout) ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
+  }
+
+  // Whether the daemon lacks the extension fields, as far as it tells: one without reflection is taken for an old one.
+  absl::StatusOr<bool> HasBaseWire() {
+    if (options_.wire != WireChoice::kAuto) return options_.wire == WireChoice::kBase;
+    // A ServerReflectionRequest with file_containing_symbol.
+    google::protobuf::UnknownFieldSet request;
+    request.AddLengthDelimited(4, wire::CacheStateUpdate::descriptor()->full_name());
+    std::string bytes;
+    request.SerializeToString(&bytes);
+    const grpc::Slice slice(bytes);
+    grpc::ByteBuffer message(&slice, 1);
+
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(Deadline(kConnectTimeout));
+    grpc::GenericStub generic(channel_);
+    const auto call = generic.PrepareCall(&context, kReflection, &queue_);
+    call->StartCall(TagOf(kStart));
+    bool answered = Await(kStart, absl::InfiniteDuration());
+    if (answered) {
+      call->Write(message, TagOf(kWrite));
+      answered = Await(kWrite, absl::InfiniteDuration());
+    }
+    grpc::ByteBuffer answer;
+    if (answered) {
+      call->Read(&answer, TagOf(kRead));
+      answered = Await(kRead, absl::InfiniteDuration());
+    }
+    if (answered) context.TryCancel();
+    grpc::Status status;
+    call->Finish(&status, TagOf(kFinish));
+    Drain(kFinish);
+    if (answered) return !DescribesExtensions(answer);
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return true;
+    return absl::UnavailableError(absl::StrCat("cannot tell its wire: ", status.error_message()));
+  }
+
+  // Whether a ServerReflectionResponse has a CacheStateUpdate with a field `clear`.
+  static bool DescribesExtensions(const grpc::ByteBuffer& answer) {
+    grpc::Slice bytes;
+    google::protobuf::UnknownFieldSet response;
+    if (!answer.DumpToSingleSlice(&bytes).ok() ||
+        !response.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
+      return false;
+    }
+    const auto for_each = [](const google::protobuf::UnknownFieldSet& set, int number, auto visit) {
+      for (int i = 0; i < set.field_count(); ++i) {
+        const google::protobuf::UnknownField& field = set.field(i);
+        const bool is_bytes = field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED;
+        if (is_bytes && field.number() == number) visit(field.length_delimited());
+      }
+    };
+    bool found = false;
+    for_each(response, 4, [&](const std::string& descriptors) {  // file_descriptor_response
+      google::protobuf::UnknownFieldSet files;
+      if (!files.ParseFromString(descriptors)) return;
+      for_each(files, 1, [&](const std::string& text) {  // file_descriptor_proto
+        google::protobuf::FileDescriptorProto file;
+        if (!file.ParseFromString(text)) return;
+        for (const auto& message : file.message_type()) {
+          if (message.name() != wire::CacheStateUpdate::descriptor()->name()) continue;
+          for (const auto& field : message.field()) {
+            found |= field.number() == wire::CacheStateUpdate::kClearFieldNumber;
+          }
+        }
+      });
+    });
+    return found;
+  }
+
+  // ---- The base wire ----
+
+  bool SendBase(const CacheStateUpdate& update) {
+    if (update.clear() && !Publish(update, wire::CacheEvent::ALL_CLEARED, "")) return false;
+    char bytes[kPackedHashBytes];
+    for (const uint64_t hash : update.evicted_hashes_u64()) {
+      StoreBigEndian64(hash, bytes);
+      if (!Publish(update, wire::CacheEvent::PREFIX_EVICTED, std::string(bytes, sizeof(bytes)))) return false;
+    }
+    CacheStateUpdate base = update;
+    base.clear_clear();
+    base.clear_retains_all();
+    base.clear_evicted_hashes_u64();
+    for (wire::PrefixEntry& entry : *base.mutable_prefixes()) {
+      for (const uint64_t hash : entry.block_hashes_u64()) {
+        StoreBigEndian64(hash, bytes);
+        entry.add_block_hashes(bytes, sizeof(bytes));
+        entry.add_block_token_counts(entry.tokens_per_block());
+      }
+      entry.clear_block_hashes_u64();
+      entry.clear_tokens_per_block();
+    }
+    if (base.prefixes().empty() && !base.has_stats()) return true;
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(Deadline(options_.write_timeout));
+    wire::Ack ack;
+    const auto stream = stub_->ReportCacheState(&context, &ack);
+    stream->Write(base);
+    stream->WritesDone();
+    return Note(stream->Finish());
+  }
+
+  bool Publish(const CacheStateUpdate& update, wire::CacheEvent::Type type, const std::string& hash) {
+    wire::CacheEvent event;
+    event.set_type(type);
+    event.set_replica_id(update.replica_id());
+    event.set_model_id(update.model_id());
+    event.set_tenant_id(update.tenant_id());
+    event.set_adapter_id(update.adapter_id());
+    event.set_timestamp_us(update.timestamp_us());
+    event.set_prefix_hash(hash);
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(Deadline(options_.write_timeout));
+    wire::Ack ack;
+    return Note(stub_->PublishEvent(&context, event, &ack));
+  }
+
+  bool Note(grpc::Status status) {
+    status_ = std::move(status);
+    return status_.ok();
+  }
+
+  const ReportOptions& options_;
+  QueueWaker* const waker_;
+  std::string authorization_;  // "" = none
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<wire::InferenceCache::Stub> stub_;
+  grpc::CompletionQueue queue_;
+  bool base_wire_ = false;
+  std::unique_ptr<grpc::ClientContext> context_;
+  wire::Ack ack_;
+  std::unique_ptr<grpc::ClientAsyncWriter<CacheStateUpdate>> stream_;
+  bool writing_ = false;
+  bool finished_ = false;
+  grpc::Status status_;  // of the stream, or of the last call on the base wire
+};
+
+DaemonLink::DaemonLink(std::string address, std::string host, const ReportOptions* options, Logger* logger)
+    : address_(std::move(address)),
+      host_(std::move(host)),
+      options_(options),
+      logger_(logger),
+      waker_(std::make_unique<QueueWaker>()),
+      outbox_(std::make_unique<Outbox>(options->max_queued_blocks, [this] { waker_->Wake(); })),
+      thread_([this] { Run(); }) {
+  pthread_setname_np(thread_.native_handle(), "daemon-link");
+}
+
+DaemonLink::~DaemonLink() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void DaemonLink::Stop() {
+  stop_at_us_ = 0;
+  waker_->Wake();
+}
+
+void DaemonLink::BeginFlush(absl::Time deadline) {
+  stop_at_us_ = absl::ToUnixMicros(deadline);
+  flushing_ = true;
+  waker_->Wake();
+}
+
+void DaemonLink::WaitForFlush() {
+  if (thread_.joinable()) thread_.join();
+}
+
+DaemonLink::Counts DaemonLink::counts() const {
+  return {.updates = updates_,
+          .blocks = blocks_,
+          .connections = connections_,
+          .write_timeouts = write_timeouts_,
+          .base_wire = base_wire_};
+}
+
+void DaemonLink::Pause(absl::Duration time) {
+  const absl::Time until = absl::Now() + time;
+  while (absl::Now() < until && !stopping() && !flushing_) absl::SleepFor(std::min(kLook, until - absl::Now()));
+}
+
+void DaemonLink::Run() {
+  absl::Duration pause = kFirstPause;
+  bool failing = false;  // logged
+  while (!stopping() && !flushing_) {
+    auto connection =
+        DaemonConnection::Open(address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; });
+    if (!connection.ok()) {
+      if (!std::exchange(failing, true)) {
+        logger_->Warn("daemon_unreachable",
+                      {{"address", address_}, {"reason", std::string(connection.status().message())}});
+      }
+      Pause(pause);
+      pause = std::min(pause * 2, kLongestPause);
+      continue;
+    }
+    failing = false;
+    const absl::Time connected_at = absl::Now();
+    ++connections_;
+    base_wire_ = (*connection)->base_wire();
+    logger_->Info("daemon_connected", {{"address", address_}, {"wire", base_wire_ ? "base" : "extended"}});
+    if (base_wire_) {
+      logger_->Warn("daemon_without_extensions",
+                    {{"address", address_}, {"effect", "no leases; evictions are sent one by one"}});
+    }
+    outbox_->OnConnected(base_wire_);
+    Serve(connection->get());
+    outbox_->OnDisconnected();
+    if (!stopping() && !flushing_) {
+      logger_->Warn("daemon_lost", {{"address", address_}, {"reason", (*connection)->Cancel().error_message()}});
+    }
+    connection->reset();
+    // One that takes the connection and drops it again is no reason to hurry either.
+    if (absl::Now() - connected_at > kLongestPause) pause = kFirstPause;
+    Pause(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+void DaemonLink::Serve(DaemonConnection* connection) {
+  absl::Time write_deadline = absl::InfiniteFuture();
+  while (!stopping()) {
+    if (!connection->writing()) {
+      const std::optional<Report> report = outbox_->Pop();
+      if (report.has_value()) {
+        if (!connection->Send(*report->update)) return;
+        ++updates_;
+        blocks_ += static_cast<int64_t>(report->blocks);
+        write_deadline = absl::Now() + options_->write_timeout;
+        if (!connection->writing()) continue;
+      } else if (flushing_) {
+        connection->Finish(absl::FromUnixMicros(stop_at_us_));
+        return;
+      }
+    } else if (absl::Now() > write_deadline) {
+      ++write_timeouts_;
+      logger_->Warn("daemon_stalled", {{"address", address_}});
+      return;
+    }
+    if (!connection->Wait() || !connection->IsUp()) return;
+  }
+}
+
+}  // namespace icache

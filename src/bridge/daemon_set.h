@@ -1,0 +1,74 @@
+// DaemonSet: links to all the daemons that are configured, and to all that a DNS name resolves to now.
+//
+// Names are resolved again and again. An address that is new gets a link; one that has been missing from several
+// answers in a row loses it. A name that does not resolve changes nothing. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "bridge/daemon_link.h"
+#include "bridge/options.h"
+#include "icache/base/mutex.h"
+#include "icache/telemetry/logging.h"
+
+namespace icache {
+
+// The addresses of "HOST:PORT", each as "IP:PORT".
+using Resolver = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& host_port)>;
+absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port);
+
+class DaemonSet {
+ public:
+  using Links = std::vector<std::shared_ptr<DaemonLink>>;
+
+  // `options` and `logger` are not owned and must outlive it.
+  DaemonSet(const ReportOptions* options, Logger* logger, Resolver resolver = ResolveBySystem);
+  ~DaemonSet();
+  DaemonSet(const DaemonSet&) = delete;
+  DaemonSet& operator=(const DaemonSet&) = delete;
+
+  // The links of now; they live as long as they are held.
+  std::shared_ptr<const Links> links() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Resolves the names once. Called by a thread of its own; tests may call it too.
+  void Resolve() ABSL_LOCKS_EXCLUDED(mutex_, resolving_);
+  // Sends what is queued, to all at once, and ends the links; at `deadline` at the latest.
+  void Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Resolved {
+    std::shared_ptr<DaemonLink> link;
+    int missing = 0;  // answers in a row without it
+  };
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void StopResolving() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const ReportOptions* const options_;
+  Logger* const logger_;
+  const Resolver resolver_;
+  std::vector<std::string> names_;  // to resolve; fixed
+  Links fixed_links_;               // fixed
+
+  Mutex resolving_;                                                                              // before mutex_
+  std::map<std::string, std::map<std::string, Resolved>> resolved_ ABSL_GUARDED_BY(resolving_);  // name -> address
+  std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const Links> links_ ABSL_GUARDED_BY(mutex_);
+  std::condition_variable_any stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last; not there without names
+};
+
+}  // namespace icache

@@ -1,0 +1,341 @@
+#include "bridge/engine_worker.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "icache/base/status_macros.h"
+#include "icache/telemetry/build_info.h"
+
+namespace icache {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kIdleWait = absl::Milliseconds(20);  // how soon a daemon that has come is noticed
+constexpr absl::Duration kDropLogInterval = absl::Minutes(1);
+constexpr size_t kMessagesAtOnce = 256;  // of one stream, before others and reports have their turn
+
+ReplicaId NextReplicaId() {
+  static std::atomic<ReplicaId> last = 0;
+  return ++last;
+}
+
+void Add(const SequencerCounts& more, SequencerCounts* sum) {
+  sum->batches += more.batches;
+  sum->replayed += more.replayed;
+  sum->duplicates += more.duplicates;
+  sum->malformed += more.malformed;
+  sum->gaps += more.gaps;
+  sum->losses += more.losses;
+  sum->restarts += more.restarts;
+  sum->overflows += more.overflows;
+}
+
+void Add(const StreamCounts& more, StreamCounts* sum) {
+  sum->stored += more.stored;
+  sum->removed += more.removed;
+  sum->cleared += more.cleared;
+  sum->unknown += more.unknown;
+  sum->malformed += more.malformed;
+  sum->refused_ranks += more.refused_ranks;
+}
+
+}  // namespace
+
+EngineWorker::EngineWorker(const EngineOptions& engine, const ReportOptions& report, DaemonSet* daemons, Logger* logger,
+                           const Clock* clock)
+    : engine_(engine), report_(report), daemons_(daemons), logger_(logger), clock_(clock) {}
+
+absl::StatusOr<std::unique_ptr<EngineWorker>> EngineWorker::Start(const EngineOptions& engine,
+                                                                  const ReportOptions& report, EventContext* context,
+                                                                  DaemonSet* daemons, Logger* logger,
+                                                                  const Clock* clock) {
+  std::unique_ptr<EngineWorker> worker(new EngineWorker(engine, report, daemons, logger, clock));
+  RETURN_IF_ERROR(worker->Open(context));
+  worker->thread_ = std::thread([raw = worker.get()] { raw->Run(); });
+  pthread_setname_np(worker->thread_.native_handle(), "engine");
+  return worker;
+}
+
+EngineWorker::~EngineWorker() { Stop(); }
+
+void EngineWorker::Stop() {
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status EngineWorker::Open(EventContext* context) {
+  StreamOptions options;
+  options.sequencer.has_replay = !engine_.replay.empty();
+  options.ledger.adapters = engine_.adapters;
+  options.ledger.gpu_removal = engine_.gpu_removal;
+  options.ledger.ttl = report_.ttl;
+  options.ledger.max_blocks = engine_.max_blocks;
+  if (engine_.block_size > 0) options.ledger.block_size = engine_.block_size;
+  options.max_ranks = static_cast<size_t>(engine_.ranks);
+  for (int32_t rank = 0; rank < engine_.ranks; ++rank) {
+    const size_t index = streams_.size();
+    streams_.push_back({std::make_unique<EngineStream>(
+        options, [this, index](uint64_t from) { sockets_[index]->RequestReplay(from); })});
+    EngineStream* stream = streams_.back().events.get();
+    EventSocketHandlers handlers;
+    handlers.live = [=, this](uint64_t sequence, std::string_view payload) {
+      stream->OnLive(sequence, payload, clock_->Now());
+    };
+    handlers.replayed = [=, this](uint64_t sequence, std::string_view payload) {
+      stream->OnReplayed(sequence, payload, clock_->Now());
+    };
+    handlers.replay_ended = [=, this] { stream->OnReplayEnd(clock_->Now()); };
+    handlers.reconnected = [=, this] {
+      logger_->Info("engine_reconnected", {{"replica", engine_.replica}});
+      stream->OnReconnected(clock_->Now());
+    };
+    const std::string replay = engine_.replay.empty() ? "" : EndpointOfRank(engine_.replay, rank);
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<EventSocket> socket,
+        EventSocket::Open(context, EndpointOfRank(engine_.events, rank), replay, engine_.topic, std::move(handlers)));
+    logger_->Info("engine_subscribed", {{"replica", engine_.replica},
+                                        {"kind", EngineKindName(engine_.kind)},
+                                        {"rank", rank},
+                                        {"events", socket->endpoint()}});
+    sockets_.push_back(std::move(socket));
+  }
+  if (!engine_.metrics_url.empty()) scraper_ = std::make_unique<MetricsScraper>(&engine_, report_.stats_interval);
+  return absl::OkStatus();
+}
+
+void EngineWorker::Run() {
+  while (!stopping_) {
+    const absl::Time due = std::min(changed_at_ + report_.batch_interval, clock_->Now() + kIdleWait);
+    EventSocket::WaitForAny(sockets_, std::max(due - clock_->Now(), absl::ZeroDuration()));
+    for (const auto& socket : sockets_) socket->Receive(kMessagesAtOnce);
+    const absl::Time now = clock_->Now();
+    // A clock that is set back must not hold anything up.
+    if (now >= next_tick_ || next_tick_ - now > kTick) Tick(now);
+    if (changed_at_ == absl::InfiniteFuture() && HasChanges()) changed_at_ = now;
+    size_t changes = 0;
+    for (const auto& [key, replica] : replicas_) changes += replica.state->ledger.changed_blocks();
+    const bool waited = now >= changed_at_ + report_.batch_interval || now < changed_at_;
+    if (waited || changes >= report_.batch_blocks) Report(now);
+  }
+  const absl::Time now = clock_->Now();
+  Report(now);
+  if (report_.clear_on_exit) {
+    for (auto& [key, replica] : replicas_) {
+      const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
+      clear->set_clear(true);
+      PushToAll(replica, clear, now);
+    }
+  }
+  PublishStats(GatherStats());
+}
+
+void EngineWorker::Tick(absl::Time now) {
+  next_tick_ = now + kTick;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    streams_[i].events->OnTick(now);
+    LookForGoneEngine(i, now);
+  }
+  FindReplicas();
+  Report(now);
+  // A lease must reach the daemons well before what it holds up would expire.
+  const absl::Duration lease_interval = std::min(report_.lease_interval, report_.ttl / 3);
+  if (now >= next_lease_ || next_lease_ - now > lease_interval) {
+    next_lease_ = now + lease_interval;
+    RenewLeases(now);
+  }
+  if (scraper_ != nullptr) {
+    if (const std::optional<EngineStats> stats = scraper_->TakeStats()) ReportStats(*stats, now);
+  }
+  const Stats stats = GatherStats();
+  LogChanges(stats, now);
+  PublishStats(stats);
+}
+
+void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
+  Stream& stream = streams_[index];
+  if (sockets_[index]->connected()) {
+    stream.lost_at = absl::InfiniteFuture();
+    stream.gone = false;
+    return;
+  }
+  stream.lost_at = std::min(stream.lost_at, now);
+  if (stream.gone) return;
+  // Without metrics to ask, the connection itself has to fail for as long.
+  const bool dead = scraper_ != nullptr ? scraper_->failures_in_a_row() >= engine_.gone_after
+                                        : now - stream.lost_at >= report_.stats_interval * engine_.gone_after;
+  if (!dead) return;
+  stream.gone = true;
+  ++times_gone_;
+  logger_->Warn("engine_gone", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  stream.events->OnEngineGone(now);
+}
+
+void EngineWorker::FindReplicas() {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    for (const auto& [rank, state] : streams_[i].events->replicas()) {
+      Replica& replica = replicas_[{i, rank}];
+      if (replica.state != nullptr) continue;
+      replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
+      if (rank.has_value()) absl::StrAppend(&replica.names.replica, "@", *rank);
+      replica.id = NextReplicaId();
+      replica.state = state.get();
+      replica.stream = streams_[i].events.get();
+      replica.socket = sockets_[i].get();
+    }
+  }
+}
+
+bool EngineWorker::HasChanges() const {
+  return std::any_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& entry) { return entry.second.state->ledger.HasChanges(); });
+}
+
+void EngineWorker::Report(absl::Time now) {
+  changed_at_ = absl::InfiniteFuture();
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+  for (auto& [key, replica] : replicas_) ReportReplica(&replica, *links, now);
+}
+
+void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links, absl::Time now) {
+  EngineReplica* state = replica->state;
+  // Nothing can be said of an engine before its first sign of life.
+  if (!replica->stream->started() && !state->HasVoid()) return;
+  const bool everything_to_all = state->TakeVoid();
+  if (everything_to_all) {
+    const std::vector<icache::Report> reports = WriteAll(replica, now, /*clear=*/true);
+    for (const auto& link : links) link->outbox()->Restart(replica->id, reports);
+    return;
+  }
+  if (state->ledger.HasChanges()) {
+    UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now, report_.batch_blocks,
+                        /*clear=*/false);
+    state->ledger.Drain(&writer);
+    for (const icache::Report& report : writer.Finish()) {
+      for (const auto& link : links) link->outbox()->Push(replica->id, report);
+    }
+  }
+  const bool refresh = state->TakeRefresh(now);
+  // Daemons without leases are told again instead.
+  const bool refresh_base = MayLease(*replica) && now - replica->refresh_base_at >= report_.ttl / 2;
+  if (refresh_base) replica->refresh_base_at = now;
+  for (const auto& link : links) {
+    Outbox* outbox = link->outbox();
+    const Outbox::Need need = outbox->NeedOf(replica->id);
+    if (need != Outbox::Need::kChanges) {
+      // What an earlier bridge claimed lives on until the lapse ends, if this process cannot tell better.
+      const bool clear = need == Outbox::Need::kEverything || !state->claims_unknown();
+      outbox->Restart(replica->id, WriteAll(replica, now, clear));
+    } else if (refresh || (refresh_base && outbox->base_wire())) {
+      outbox->PushAgain(replica->id, WriteAll(replica, now, /*clear=*/false));
+    }
+  }
+}
+
+std::vector<icache::Report> EngineWorker::WriteAll(Replica* replica, absl::Time now, bool clear) {
+  // Later than all before: a clear removes nothing that is stamped later, and fences what is stamped earlier.
+  const absl::Time last = replica->state->Stamp(absl::InfinitePast());
+  const absl::Time at = replica->state->Stamp(std::max(now, last + absl::Microseconds(1)));
+  UpdateWriter writer(&replica->names, at, now, report_.batch_blocks, clear);
+  replica->state->ledger.ReportAll(&writer);
+  return writer.Finish();
+}
+
+bool EngineWorker::MayLease(const Replica& replica) {
+  // Nothing can be heard through a socket that is lost, removals least of all.
+  return replica.socket->connected() && replica.stream->MayLease(*replica.state);
+}
+
+void EngineWorker::RenewLeases(absl::Time now) {
+  for (auto& [key, replica] : replicas_) {
+    if (!MayLease(replica) || replica.state->ledger.held_blocks() == 0) continue;
+    const auto lease = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    lease->set_retains_all(true);
+    ++leases_;
+    PushToAll(replica, lease, now);
+  }
+}
+
+void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
+  static const std::string client_version = absl::StrCat("icache-bridge/", CompiledBuild().version);
+  for (auto& [key, replica] : replicas_) {
+    const auto update = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    auto* wire_stats = update->mutable_stats();
+    wire_stats->set_replica_id(replica.names.replica);
+    wire_stats->set_cache_memory_bytes(stats.cache_memory_bytes);
+    wire_stats->set_hit_rate(stats.hit_rate);
+    wire_stats->set_pressure(stats.pressure);
+    wire_stats->set_t2_hit_tokens(stats.t2_hit_tokens);
+    wire_stats->set_t2_query_tokens(stats.t2_query_tokens);
+    wire_stats->set_client_version(client_version);
+    PushToAll(replica, update, now);
+  }
+}
+
+void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now) {
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+  for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
+}
+
+EngineWorker::Stats EngineWorker::GatherStats() const {
+  Stats stats;
+  stats.connected = stats.in_sync = true;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    const EngineStream& stream = *streams_[i].events;
+    stats.connected &= sockets_[i]->connected();
+    stats.in_sync &= sockets_[i]->connected() && stream.sequencer().in_sync();
+    Add(stream.sequencer().counts(), &stats.batches);
+    Add(stream.counts(), &stats.events);
+    stats.malformed_messages += sockets_[i]->malformed_messages();
+    stats.waiting_batches += stream.sequencer().waiting_batches();
+    stats.last_batch_at = std::max(stats.last_batch_at, stream.last_batch_at());
+  }
+  for (const auto& [key, replica] : replicas_) {
+    const BlockLedger& ledger = replica.state->ledger;
+    stats.lapsed |= replica.state->lapsed();
+    for (size_t i = 0; i < kBlockDropCount; ++i) stats.drops[i] += ledger.drops()[i];
+    stats.held_blocks += ledger.held_blocks();
+    stats.suspect_blocks += ledger.suspect_blocks();
+    stats.memory_bytes += ledger.memory_bytes();
+  }
+  if (scraper_ != nullptr) stats.scrape_failures = scraper_->failures();
+  stats.leases = leases_;
+  stats.times_gone = times_gone_;
+  return stats;
+}
+
+void EngineWorker::PublishStats(const Stats& stats) {
+  MutexLock lock(&mutex_);
+  stats_ = stats;
+}
+
+void EngineWorker::LogChanges(const Stats& stats, absl::Time now) {
+  if (std::exchange(logged_lapse_, stats.lapsed) != stats.lapsed) {
+    if (stats.lapsed) {
+      logger_->Warn("events_lost",
+                    {{"replica", engine_.replica}, {"effect", "no lease until suspects are sorted out"}});
+    } else {
+      logger_->Info("lease_resumed", {{"replica", engine_.replica}});
+    }
+  }
+  const auto log = [&](std::string_view kind, int64_t count) {
+    LoggedDrops& logged = logged_drops_[kind];
+    if (count == logged.count || now - logged.at < kDropLogInterval) return;
+    logger_->Warn("events_dropped", {{"replica", engine_.replica}, {"kind", kind}, {"count", count - logged.count}});
+    logged = {count, now};
+  };
+  log("malformed_event", stats.events.malformed);
+  log("malformed_batch", stats.batches.malformed);
+  log("malformed_message", stats.malformed_messages);
+  log("refused_rank", stats.events.refused_ranks);
+  for (size_t i = 0; i < kBlockDropCount; ++i) log(BlockDropName(static_cast<BlockDrop>(i)), stats.drops[i]);
+}
+
+EngineWorker::Stats EngineWorker::stats() const {
+  MutexLock lock(&mutex_);
+  return stats_;
+}
+
+}  // namespace icache

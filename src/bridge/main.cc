@@ -1,0 +1,51 @@
+// icache-bridge: reports an engine's KV-cache events to icached. docs/engines.md tells how to run it.
+#include <curl/curl.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/synchronization/mutex.h"
+#include "bridge/bridge.h"
+#include "bridge/options.h"
+#include "icache/daemon/signals.h"
+#include "icache/telemetry/logging.h"
+
+namespace icache {
+namespace {
+
+// How long the daemons may take for what is left at the end. A supervisor may kill the process a second later.
+constexpr absl::Duration kShutdownGrace = absl::Seconds(4);
+
+// Exit status 2 for what somebody must put right in flags or config first, 1 for all else.
+int Fail(const absl::Status& status) {
+  fprintf(stderr, "icache-bridge: %s\n", std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+int Main(int argc, char** argv) {
+  const auto command_line = ParseBridgeCommandLine(argc, argv, BridgeEnvironment::OfProcess());
+  if (!command_line.ok()) return Fail(command_line.status());
+  if (command_line->text.has_value()) return fputs(command_line->text->c_str(), stdout) >= 0 ? 0 : 1;
+  if (command_line->validate_only) return 0;
+  const BridgeOptions& options = command_line->options;
+  const std::unique_ptr<Logger> logger =
+      CreateLogger({.min_severity = options.log_level, .json = options.log_json}, Clock::System());
+  const auto bridge = Bridge::Start(options, logger.get());
+  if (!bridge.ok()) return Fail(bridge.status());
+  while (WaitForSignal() != SignalKind::kTerminate) {
+  }
+  (*bridge)->Shutdown(kShutdownGrace);
+  return 0;
+}
+
+}  // namespace
+}  // namespace icache
+
+int main(int argc, char** argv) {
+  // Debian's abseil looks for lock cycles in every program, which costs CPU at each of gRPC's locks.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  curl_global_init(CURL_GLOBAL_DEFAULT);
+  icache::BlockSignals();  // before any thread starts
+  return icache::Main(argc, argv);
+}

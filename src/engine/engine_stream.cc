@@ -1,0 +1,146 @@
+#include "icache/engine/engine_stream.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace icache {
+namespace {
+
+// A stream that loses events again and again is no use, and its ledger starts anew.
+constexpr size_t kMaxLapses = 1024;
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+}  // namespace
+
+void EngineReplica::Clear(bool known_from_start) {
+  ledger.Clear(known_from_start);
+  lapses_.clear();
+  claims_unknown_ = false;
+  void_ = true;
+}
+
+void EngineReplica::Lapse(absl::Time now, bool claims_unknown) {
+  ledger.MarkIncomplete();
+  if (ledger.held_blocks() == ledger.suspect_blocks() && !claims_unknown) return;  // nothing more to doubt
+  if (lapses_.size() == kMaxLapses) return Clear(/*known_from_start=*/false);
+  if (lapses_.empty()) refresh_at_ = now + options_->ttl / 2;
+  claims_unknown_ |= claims_unknown;
+  ledger.MarkSuspect();
+  lapses_.push_back({ledger.epoch(), now + options_->ttl});
+}
+
+void EngineReplica::Tick(absl::Time now) {
+  ledger.ExpireOffloaded(now);
+  for (; !lapses_.empty() && lapses_.front().until <= now; lapses_.pop_front()) {
+    ledger.ForgetSuspects(lapses_.front().epoch);
+    claims_unknown_ = false;  // it is the first lapse, if any, that brought them
+    void_ = true;
+  }
+  if (!claims_unknown_ && ledger.suspect_blocks() == 0) lapses_.clear();
+}
+
+bool EngineReplica::TakeRefresh(absl::Time now) {
+  if (!lapsed() || now < refresh_at_) return false;
+  refresh_at_ = now + options_->ttl / 2;
+  return true;
+}
+
+EngineStream::EngineStream(const StreamOptions& options, std::function<void(uint64_t)> request_replay)
+    : options_(options), request_replay_(std::move(request_replay)), sequencer_(options.sequencer, this) {
+  if (options_.max_ranks == 1) ReplicaOf(std::nullopt);
+}
+
+void EngineStream::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
+  now_ = now;
+  sequencer_.OnLive(sequence, payload, now);
+}
+void EngineStream::OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now) {
+  now_ = now;
+  sequencer_.OnReplayed(sequence, payload, now);
+}
+void EngineStream::OnReplayEnd(absl::Time now) {
+  now_ = now;
+  sequencer_.OnReplayEnd(now);
+}
+void EngineStream::OnReconnected(absl::Time now) {
+  now_ = now;
+  sequencer_.OnReconnected(now);
+}
+void EngineStream::OnTick(absl::Time now) {
+  now_ = now;
+  sequencer_.OnTick(now);
+  for (const auto& [rank, replica] : replicas_) replica->Tick(now);
+}
+
+void EngineStream::OnEngineGone(absl::Time now) {
+  now_ = now;
+  sequencer_.Reset();
+  OnEngineStart(/*known_from_start=*/false);
+}
+
+EngineReplica* EngineStream::ReplicaOf(Rank rank) {
+  if (options_.max_ranks == 1) rank.reset();
+  const auto found = replicas_.find(rank);
+  if (found != replicas_.end()) return found->second.get();
+  if (replicas_.size() == options_.max_ranks) return nullptr;
+  EngineReplica* replica =
+      replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
+  if (started_late_) {
+    replica->Lapse(now_, /*claims_unknown=*/true);
+  } else if (sequencer_.started()) {  // a rank that shows itself later than the stream
+    replica->Clear(/*known_from_start=*/sequencer_.in_sync());
+  }
+  return replica;
+}
+
+void EngineStream::OnBatch(const KvBatch& batch) {
+  EngineReplica* replica = ReplicaOf(batch.rank);
+  if (replica == nullptr) {
+    ++counts_.refused_ranks;
+    return;
+  }
+  last_batch_at_ = batch.time;
+  const absl::Time at = replica->Stamp(std::min(batch.time, now_));
+  BlockLedger& ledger = replica->ledger;
+  counts_.malformed += static_cast<int64_t>(batch.malformed_events);
+  counts_.unknown += static_cast<int64_t>(batch.unknown_events);
+  if (batch.malformed_events > 0) ledger.MarkIncomplete();
+  for (const KvEvent& event : batch.events) {
+    std::visit(Overloaded{[&](const BlockStored& stored) {
+                            ++counts_.stored;
+                            ledger.Store(stored);
+                          },
+                          [&](const BlockRemoved& removed) {
+                            ++counts_.removed;
+                            ledger.Remove(removed, at);
+                          },
+                          [&](const AllBlocksCleared&) {
+                            ++counts_.cleared;
+                            replica->Clear(/*known_from_start=*/true);
+                          }},
+               event);
+  }
+}
+
+void EngineStream::OnEngineStart(bool known_from_start) {
+  started_late_ = false;
+  for (const auto& [rank, replica] : replicas_) replica->Clear(known_from_start);
+}
+
+void EngineStream::OnLateStart() {
+  started_late_ = true;
+  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/true);
+}
+
+void EngineStream::OnLoss() {
+  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/false);
+}
+
+}  // namespace icache

@@ -1,0 +1,86 @@
+#include "bridge/daemon_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/testing/status_matchers.h"
+
+namespace icache {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+class DaemonSetTest : public ::testing::Test {
+ protected:
+  static ReportOptions Options() {
+    ReportOptions options;
+    options.daemons = {"127.0.0.1:1", "dns:icached:9090"};
+    options.resolve_interval = absl::Hours(1);  // by hand
+    return options;
+  }
+
+  std::vector<std::string> Addresses(const DaemonSet& daemons) {
+    std::vector<std::string> addresses;
+    const auto links = daemons.links();
+    for (const auto& link : *links) addresses.push_back(link->address());
+    return addresses;
+  }
+
+  const ReportOptions options_ = Options();
+  NullLogger logger_;
+  Mutex mutex_;
+  absl::StatusOr<std::vector<std::string>> answer_ = std::vector<std::string>{};
+  DaemonSet daemons_{&options_, &logger_, [this](const std::string& host_port) {
+                       EXPECT_EQ(host_port, "icached:9090");
+                       MutexLock lock(&mutex_);
+                       return answer_;
+                     }};
+
+  void Answer(absl::StatusOr<std::vector<std::string>> answer) {
+    {
+      MutexLock lock(&mutex_);
+      answer_ = std::move(answer);
+    }
+    daemons_.Resolve();
+  }
+};
+
+TEST_F(DaemonSetTest, ANameStandsForAllItsAddresses) {
+  Answer(std::vector<std::string>{"10.0.0.1:9090", "10.0.0.2:9090"});
+  EXPECT_THAT(Addresses(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090", "10.0.0.2:9090"));
+}
+
+TEST_F(DaemonSetTest, AnAddressThatStaysKeepsItsLink) {
+  Answer(std::vector<std::string>{"10.0.0.1:9090"});
+  const auto before = daemons_.links();
+  Answer(std::vector<std::string>{"10.0.0.1:9090", "10.0.0.3:9090"});
+  EXPECT_THAT(*daemons_.links(), Contains(before->back()));
+}
+
+TEST_F(DaemonSetTest, AnAddressGoesWhenItIsMissingForGood) {
+  Answer(std::vector<std::string>{"10.0.0.1:9090", "10.0.0.2:9090"});
+  for (int i = 0; i < 2; ++i) Answer(std::vector<std::string>{"10.0.0.2:9090"});
+  EXPECT_EQ(daemons_.links()->size(), 3);
+  Answer(std::vector<std::string>{"10.0.0.2:9090"});
+  EXPECT_THAT(Addresses(daemons_), ElementsAre("127.0.0.1:1", "10.0.0.2:9090"));
+}
+
+TEST_F(DaemonSetTest, ANameThatDoesNotResolveChangesNothing) {
+  Answer(std::vector<std::string>{"10.0.0.1:9090"});
+  for (int i = 0; i < 5; ++i) Answer(absl::UnavailableError("no such name"));
+  EXPECT_EQ(daemons_.links()->size(), 2);
+}
+
+TEST(ResolveBySystemTest, ResolvesANumber) {
+  const auto addresses = ResolveBySystem("127.0.0.1:9090");
+  ASSERT_THAT(addresses, testing::IsOk());
+  EXPECT_THAT(*addresses, ElementsAre("127.0.0.1:9090"));
+}
+
+}  // namespace
+}  // namespace icache

@@ -1,0 +1,125 @@
+#include "bridge/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/config/temp_folder.h"
+#include "tests/testing/status_matchers.h"
+
+namespace icache {
+namespace {
+
+using ::icache::testing::IsOk;
+using ::icache::testing::StatusIs;
+using ::icache::testing::TempFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<BridgeCommandLine> Parse(std::vector<const char*> flags, std::string pod_namespace = "ns") {
+  flags.insert(flags.begin(), "icache-bridge");
+  return ParseBridgeCommandLine(static_cast<int>(flags.size()), flags.data(), {"host-1", std::move(pod_namespace)});
+}
+
+TEST(BridgeOptionsTest, DefaultsComeFromTheEngineAndTheEnvironment) {
+  const auto parsed = Parse({"--model", "m", "--events", "tcp://127.0.0.1:5557", "--daemon=a:1", "--kind", "sglang"});
+  ASSERT_THAT(parsed, IsOk());
+  const EngineOptions& engine = parsed->options.engines.at(0);
+  EXPECT_EQ(engine.tenant, "ns");
+  EXPECT_EQ(engine.replica, "host-1");
+  EXPECT_EQ(engine.hash_scheme, "sglang");
+  EXPECT_EQ(engine.metrics_model, "m");
+}
+
+TEST(BridgeOptionsTest, WithoutAModelItRefuses) {
+  EXPECT_THAT(Parse({"--events", "tcp://127.0.0.1:5557", "--daemon", "a:1"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "model: is required"));
+}
+
+TEST(BridgeOptionsTest, AllProblemsAreToldAtOnce) {
+  const auto parsed = Parse({"--ranks", "0", "--events", "udp://x", "--daemon", "x", "--nonsense"}, "");
+  EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kInvalidArgument,
+                               AllOf(HasSubstr("--ranks: must be 1 to 256, got 0"),
+                                     HasSubstr("--events: must be tcp://"), HasSubstr("--daemon: is no address"),
+                                     HasSubstr("--nonsense: unknown flag"), HasSubstr("tenant: is required"))));
+}
+
+TEST(BridgeOptionsTest, TheSampleIsValid) {
+  const auto parsed = Parse({"--config", ICACHE_SOURCE_DIR "/config/bridge.yaml", "--validate-only"});
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_TRUE(parsed->validate_only);
+  const BridgeOptions& options = parsed->options;
+  ASSERT_EQ(options.engines.size(), 2);
+  EXPECT_EQ(options.engines[1].replica, "qwen3-1");
+  EXPECT_EQ(options.engines[1].events, "tcp://127.0.0.1:5657");
+  EXPECT_EQ(options.engines[1].model, "Qwen/Qwen3-8B");
+  EXPECT_EQ(options.engines[1].adapters.at(1), "sql-lora");
+}
+
+TEST(BridgeOptionsTest, TheSampleShowsTheDefaults) {
+  const auto sample = Parse({"--config", ICACHE_SOURCE_DIR "/config/bridge.yaml"});
+  ASSERT_THAT(sample, IsOk());
+  const ReportOptions& report = sample->options.report;
+  const ReportOptions defaults;
+  EXPECT_EQ(report.batch_interval, defaults.batch_interval);
+  EXPECT_EQ(report.batch_blocks, defaults.batch_blocks);
+  EXPECT_EQ(report.max_queued_blocks, defaults.max_queued_blocks);
+  EXPECT_EQ(report.lease_interval, defaults.lease_interval);
+  EXPECT_EQ(report.stats_interval, defaults.stats_interval);
+  EXPECT_EQ(report.ttl, defaults.ttl);
+  EXPECT_EQ(report.resolve_interval, defaults.resolve_interval);
+  EXPECT_EQ(report.write_timeout, defaults.write_timeout);
+  EXPECT_EQ(sample->options.http_address, BridgeOptions().http_address);
+  EXPECT_EQ(sample->options.engines[0].max_blocks, EngineOptions().max_blocks);
+  EXPECT_EQ(sample->options.engines[0].gone_after, EngineOptions().gone_after);
+}
+
+TEST(BridgeOptionsTest, AFileNamesThePlaceOfAProblem) {
+  TempFolder folder;
+  const std::string path = folder.Write("b.yaml", "engine:\n  model: m\n  ranks: many\n  nonsense: 1\n");
+  EXPECT_THAT(
+      Parse({"--config", path.c_str()}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("b.yaml:3:10: engine.ranks: "), HasSubstr("b.yaml:4:3: engine.nonsense: unknown key"))));
+}
+
+TEST(BridgeOptionsTest, AFlagWinsOverTheFile) {
+  TempFolder folder;
+  const std::string path = folder.Write(
+      "b.yaml", "engine: {model: m, events: \"tcp://a:1\"}\nreport: {daemons: [\"a:1\", \"b:2\"], ttl: 1h}\n");
+  const auto parsed = Parse({"--config", path.c_str(), "--model", "n", "--daemon", "c:3", "--daemon", "d:4"});
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(parsed->options.engines[0].model, "n");
+  EXPECT_THAT(parsed->options.report.daemons, ElementsAre("c:3", "d:4"));
+  EXPECT_EQ(parsed->options.report.ttl, absl::Hours(1));
+}
+
+TEST(BridgeOptionsTest, TwoEnginesNeedTwoNames) {
+  TempFolder folder;
+  const std::string path = folder.Write("b.yaml",
+                                        "engine: {model: m, events: \"tcp://a:1\"}\nengines: [{}, {}]\n"
+                                        "report: {daemons: [\"a:1\"]}\n");
+  EXPECT_THAT(Parse({"--config", path.c_str()}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[1].replica: \"host-1\" is taken")));
+}
+
+TEST(BridgeOptionsTest, RanksArePortsFurtherOn) {
+  EXPECT_EQ(EndpointOfRank("tcp://h:5557", 0), "tcp://h:5557");
+  EXPECT_EQ(EndpointOfRank("tcp://h:5557", 3), "tcp://h:5560");
+  EXPECT_THAT(Parse({"--model", "m", "--events", "ipc://x", "--daemon", "a:1", "--ranks", "2"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ranks: need a TCP port each")));
+}
+
+TEST(BridgeOptionsTest, HelpNamesEveryFlag) {
+  const auto parsed = Parse({"--help"});
+  ASSERT_THAT(parsed, IsOk());
+  for (const char* flag : {"--model", "--daemon", "--clear-on-exit", "--http-address", "--validate-only"}) {
+    EXPECT_THAT(*parsed->text, HasSubstr(flag));
+  }
+}
+
+}  // namespace
+}  // namespace icache
