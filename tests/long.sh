@@ -27,6 +27,7 @@ load() {
 step "packages" deploy/install-deps.sh build test ci
 step "build (release)" build release
 step "random index (release)" random_index release
+step "long life of the index" build/release/bin/long_life
 for sanitizer in asan tsan; do
   step "build ($sanitizer)" build "$sanitizer" icached prefix_index_random_test
   step "load ($sanitizer)" load "$sanitizer"

@@ -1,5 +1,7 @@
 #include "index/eviction_queue.h"
 
+#include <iterator>
+#include <limits>
 #include <utility>
 
 namespace icache {
@@ -28,7 +30,11 @@ EvictionQueue::Head EvictionQueue::First() const {
   MutexLock lock(&mutex_);
   if (items_.empty()) return {};
   const Item& first = *items_.begin();
-  return {.presence = first.presence, .key = first.key, .shard = first.shard};
+  const auto next = std::next(items_.begin());
+  return {.presence = first.presence,
+          .key = first.key,
+          .shard = first.shard,
+          .next_seen_us = next == items_.end() ? std::numeric_limits<int64_t>::max() : next->key.seen_us};
 }
 
 }  // namespace icache

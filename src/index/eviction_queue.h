@@ -1,6 +1,6 @@
 // EvictionQueue: presences by the key of their first victim, lazily corrected.
 //
-// Eviction order is global, but entries are ordered per presence (EntryTree). This queue keeps, for each presence, a
+// Eviction order is global, but entries are ordered per presence (AgeTree). This queue keeps, for each presence, a
 // *recorded* key that is never above the true one: whoever lowers a true key (a new entry, an older time) lowers the
 // recorded key at once, while leases, refreshes and removals, which raise it, leave it behind. The evictor takes the
 // smallest recorded key; when the presence's true key turns out larger, it records that and looks again.
@@ -10,13 +10,16 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "icache/base/mutex.h"
-#include "index/entry.h"
+#include "index/eviction_key.h"
 
 namespace icache {
+
+struct Presence;
 
 class EvictionQueue {
  public:
@@ -30,6 +33,7 @@ class EvictionQueue {
     Presence* presence = nullptr;  // null: the queue is empty
     EvictionKey key;               // recorded
     size_t shard = 0;
+    int64_t next_seen_us = std::numeric_limits<int64_t>::min();  // of the recorded key after it
   };
 
   // Records `key`, whatever was recorded before. `shard` is the number of the presence's shard. The caller holds that

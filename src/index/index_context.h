@@ -9,7 +9,7 @@
 #include "icache/index/retention.h"
 #include "icache/index/sharded_index.h"
 #include "index/directory.h"
-#include "index/entry.h"
+#include "index/eviction_key.h"
 #include "index/eviction_queue.h"
 
 namespace icache {
@@ -39,6 +39,7 @@ struct ModelRecord {
 struct IndexCounters {
   std::atomic<int64_t> prefixes{0};
   std::atomic<int64_t> entries{0};
+  std::atomic<int64_t> runs{0};
   std::atomic<int64_t> memory_bytes{0};
   std::atomic<int64_t> idle_replicas{0};  // replicas without entries, kept for their stats or fence
   // By algorithm: [0] LRU, [1] LFU.

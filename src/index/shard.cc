@@ -1,27 +1,36 @@
 // Writing to a shard: the steps of observations, of the sweep and of eviction.
 #include "index/shard.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <tuple>
+#include <random>
 #include <utility>
+
+#include "absl/container/flat_hash_set.h"
 
 namespace icache {
 namespace {
 
 // What the index accounts for one object of each kind: the object, its slot in the tables that find it at their usual
-// load, and the allocator's own share. Names come on top.
-constexpr int64_t kEntryBytes = sizeof(Entry);
-constexpr int64_t kPrefixBytes = sizeof(Prefix) + 28;
-constexpr int64_t kWideBytes = 48;  // the allocation of a wide hash and its larger table slot
+// load, and the allocator's own share. Names come on top; what holds blocks is counted exactly (EndStep).
 constexpr int64_t kPartitionBytes = sizeof(Partition) + 160;
 constexpr int64_t kPresenceBytes = sizeof(Presence) + 320;  // two queue nodes, a partition's slot, the scope's lists
 constexpr int64_t kScopeBytes = sizeof(Scope) + 64;
 constexpr int64_t kReplicaBytes = sizeof(Replica) + 64;
 constexpr int64_t kStatsBytes = sizeof(ReplicaStats) + 16;
 constexpr int64_t kModelBytes = sizeof(Model) + 512;  // the tenant's and the model's records included
+
+// Retired memory is freed when there is this much of it, or a share of all that holds blocks.
+constexpr size_t kMaxRetiredBytes = 256 * 1024;
+constexpr size_t kRetiredShare = 32;
+
+// A shard that held this much asks the C library to give memory back when it is empty, which it would not do by itself.
+constexpr int64_t kTrimBytes = 4 << 20;
 
 // Longest client_version that is kept.
 constexpr size_t kMaxClientVersionBytes = 512;
@@ -35,31 +44,22 @@ std::string_view Truncated(std::string_view text, size_t limit) {
   return text.substr(0, limit);
 }
 
-// Whether `a` says more than `b` about how young their prefix is: seen later, or as late and deeper.
-bool IsFresher(const Entry& a, const Entry& b) {
-  return std::tuple(a.presence->EffectiveSeen(a), a.depth) > std::tuple(b.presence->EffectiveSeen(b), b.depth);
-}
-
-int64_t HeapBytes(const absl::InlinedVector<Holder, 2>& holders) {
-  return holders.capacity() <= 2 ? 0 : static_cast<int64_t>(holders.capacity() * sizeof(Holder) + 16);
-}
-
 }  // namespace
 
-Shard::Shard(IndexContext* context, size_t number) : context_(context), number_(number) {}
+Shard::Shard(IndexContext* context, size_t number)
+    : context_(context),
+      number_(number),
+      secret_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
+      retired_(&arena_),
+      table_(&retired_) {}
 
 Shard::~Shard() {
-  // The slabs do not destroy what lives in them; a prefix may own heap memory.
-  WriterLock lock(&mutex_);
-  for (auto& [key, model] : models_) {
-    for (auto& [scheme, scope] : model.scopes) {
-      for (auto& [adapter, partition] : scope.partitions) {
-        const auto destroy = [&](const auto&, PrefixId id) ABSL_NO_THREAD_SAFETY_ANALYSIS { prefixes_[id].~Prefix(); };
-        partition.packed.ForEach(destroy);
-        partition.wide.ForEach(destroy);
-      }
-    }
-  }
+  // The arena frees the runs, but not the lists that they point to.
+  absl::flat_hash_set<SpanList*> lists;
+  table_.ForEach([&](const Place& place) {
+    if (SpanList* const list = RunAt(place.run).list()) lists.insert(list);
+  });
+  for (SpanList* list : lists) std::free(list);
 }
 
 // ---- Finding and making ---------------------------------------------------------------------------------------------
@@ -88,6 +88,7 @@ bool Shard::FencesOff(const Replica* replica, const Origin& origin) {
 Replica& Shard::MakeReplica(const Origin& origin) {
   Model* model = FindModel(origin.tenant_id, origin.model_id);
   if (model == nullptr) {
+    WriterLock structure(&mutex_);
     auto tenant = context_->tenants.Acquire(origin.tenant_id);
     auto record = context_->models.Acquire(origin.model_id);
     model = &models_
@@ -98,6 +99,7 @@ Replica& Shard::MakeReplica(const Origin& origin) {
   }
   auto found = model->replicas.find(origin.replica_id);
   if (found != model->replicas.end()) return found->second;
+  WriterLock structure(&mutex_);
   Replica& replica =
       model->replicas.try_emplace(std::string(origin.replica_id), model, origin.replica_id).first->second;
   replica.next = replicas_;
@@ -110,6 +112,7 @@ Replica& Shard::MakeReplica(const Origin& origin) {
 Scope& Shard::MakeScope(Model& model, std::string_view hash_scheme) {
   auto found = model.scopes.find(hash_scheme);
   if (found != model.scopes.end()) return found->second;
+  WriterLock structure(&mutex_);
   Account(kScopeBytes + static_cast<int64_t>(2 * hash_scheme.size()));
   return model.scopes.try_emplace(std::string(hash_scheme), &model, hash_scheme).first->second;
 }
@@ -117,22 +120,38 @@ Scope& Shard::MakeScope(Model& model, std::string_view hash_scheme) {
 Partition& Shard::MakePartition(Scope& scope, std::string_view adapter_id) {
   auto found = scope.partitions.find(adapter_id);
   if (found != scope.partitions.end()) return found->second;
+  uint32_t id = static_cast<uint32_t>(partitions_.size());
+  if (free_partitions_.empty()) {
+    partitions_.push_back(nullptr);
+  } else {
+    id = free_partitions_.back();
+    free_partitions_.pop_back();
+  }
   Account(kPartitionBytes + static_cast<int64_t>(2 * adapter_id.size()));
-  return scope.partitions.try_emplace(std::string(adapter_id), &scope, adapter_id).first->second;
+  WriterLock structure(&mutex_);
+  Partition& partition =
+      scope.partitions
+          .try_emplace(std::string(adapter_id), &scope, adapter_id, id, secret_ + uint64_t{id} * 0xBF58476D1CE4E5B9)
+          .first->second;
+  partitions_[id] = &partition;
+  if (adapter_id.empty()) scope.base = &partition;
+  return partition;
 }
 
 Presence& Shard::MakePresence(Scope& scope, Replica& replica) {
+  auto found = replica.presences.find(&scope);
+  if (found != replica.presences.end()) return *found->second;
+  WriterLock structure(&mutex_);
   std::unique_ptr<Presence>& presence = replica.presences[&scope];
-  if (presence != nullptr) return *presence;
   presence = std::make_unique<Presence>(&scope, &replica);
   if (scope.free_slots.empty()) {
     presence->slot = static_cast<uint32_t>(scope.slots.size());
-    scope.slots.push_back(presence.get());
+    scope.slots.emplace_back();
   } else {
     presence->slot = scope.free_slots.back();
     scope.free_slots.pop_back();
-    scope.slots[presence->slot] = presence.get();
   }
+  scope.slots[presence->slot] = {.presence = presence.get(), .replica = &replica, .name = replica.name};
   scope.by_name.insert(
       std::lower_bound(scope.by_name.begin(), scope.by_name.end(), replica.name,
                        [](const Presence* present, const std::string& name) { return present->replica->name < name; }),
@@ -141,150 +160,11 @@ Presence& Shard::MakePresence(Scope& scope, Replica& replica) {
   return *presence;
 }
 
-PrefixId Shard::MakePrefix(Partition& partition, const BlockHash& hash) {
-  const PrefixId id = prefixes_.Allocate();
-  Prefix& prefix = prefixes_[id];
-  prefix.partition = &partition;
-  if (hash.IsPacked()) {
-    prefix.packed = hash.packed();
-    partition.packed.Insert(hash.packed(), id);
-  } else {
-    const std::string_view bytes = hash.wide();
-    prefix.wide_bytes = std::make_unique<char[]>(bytes.size());
-    prefix.wide_size = static_cast<uint8_t>(bytes.size());
-    std::memcpy(prefix.wide_bytes.get(), bytes.data(), bytes.size());
-    partition.wide.Insert(std::string_view(prefix.wide_bytes.get(), prefix.wide_size), id);
-    Account(kWideBytes + static_cast<int64_t>(bytes.size()));
-  }
-  Account(kPrefixBytes);
-  Scope& scope = *partition.scope;
-  ++scope.prefixes;
-  ++scope.model->prefixes;
-  scope.model->tenant->prefixes.fetch_add(1, std::memory_order_relaxed);
-  scope.model->record->prefixes.fetch_add(1, std::memory_order_relaxed);
-  context_->counters.prefixes.fetch_add(1, std::memory_order_relaxed);
-  return id;
-}
-
 bool Shard::HasRoomForIdle() const {
   return context_->counters.idle_replicas.load(std::memory_order_relaxed) < context_->options.max_idle_replicas;
 }
 
 void Shard::Account(int64_t bytes) { context_->counters.memory_bytes.fetch_add(bytes, std::memory_order_relaxed); }
-
-// ---- Entries --------------------------------------------------------------------------------------------------------
-
-void Shard::StoreBlock(Partition& partition, Presence& presence, Tier tier, int64_t seen_us, const BlockWrite& block) {
-  PrefixId prefix_id = partition.Find(block.hash);
-  if (prefix_id == kNoPrefix) prefix_id = MakePrefix(partition, block.hash);
-  Prefix& prefix = prefixes_[prefix_id];
-
-  auto holder = FindHolder(prefix.holders, presence.slot);
-  EntryId id;
-  if (holder != prefix.holders.end() && holder->slot == presence.slot) {
-    id = holder->entry;
-    presence.tree.Remove(entries_, id);
-  } else {
-    id = entries_.Allocate();
-    const int64_t before = HeapBytes(prefix.holders);
-    prefix.holders.insert(holder, {.slot = presence.slot, .entry = id});
-    Account(kEntryBytes + HeapBytes(prefix.holders) - before);
-    entries_[id].presence = &presence;
-    entries_[id].prefix = prefix_id;
-    ++presence.entries;
-    ++presence.partitions[&partition];
-    context_->counters.entries.fetch_add(1, std::memory_order_relaxed);
-  }
-
-  Entry& entry = entries_[id];
-  entry.seen_us = seen_us;
-  entry.token_count = block.token_count;
-  entry.depth = block.depth;
-  entry.tier = tier;
-  presence.tree.Insert(entries_, id);
-  if (prefix.witness == kNoEntry || IsFresher(entry, entries_[prefix.witness])) MoveWitness(prefix, id);
-}
-
-EntryId Shard::Freshest(const Prefix& prefix, EntryId favourite) const {
-  for (const Holder& holder : prefix.holders) {
-    if (IsFresher(entries_[holder.entry], entries_[favourite])) favourite = holder.entry;
-  }
-  return favourite;
-}
-
-void Shard::MoveWitness(Prefix& prefix, EntryId to) {
-  if (prefix.witness != kNoEntry) {
-    entries_[prefix.witness].presence->tree.SetWitness(entries_, prefix.witness, false);
-  }
-  prefix.witness = to;
-  entries_[to].presence->tree.SetWitness(entries_, to, true);
-  Unsettle(*entries_[to].presence);
-}
-
-void Shard::RemoveEntry(EntryId id) {
-  Entry& entry = entries_[id];
-  Presence& presence = *entry.presence;
-  const PrefixId prefix_id = entry.prefix;
-  Prefix& prefix = prefixes_[prefix_id];
-  Partition& partition = *prefix.partition;
-  Scope& scope = *partition.scope;
-
-  presence.tree.Remove(entries_, id);
-  --presence.entries;
-  auto in_partition = presence.partitions.find(&partition);
-  if (--in_partition->second == 0) presence.partitions.erase(in_partition);
-  Unsettle(presence);
-
-  if (entry.access.load(std::memory_order_relaxed) >= static_cast<uint32_t>(context_->options.hot_threshold) &&
-      prefix.hot_holders.fetch_sub(1, std::memory_order_relaxed) == 1) {
-    scope.model->hot_prefixes.fetch_sub(1, std::memory_order_relaxed);
-  }
-  const int64_t before = HeapBytes(prefix.holders);
-  prefix.holders.erase(FindHolder(prefix.holders, presence.slot));
-  Account(HeapBytes(prefix.holders) - before - kEntryBytes);
-  const bool was_witness = prefix.witness == id;
-  entries_.Free(id);
-  context_->counters.entries.fetch_sub(1, std::memory_order_relaxed);
-
-  if (was_witness) {
-    prefix.witness = kNoEntry;
-    // Any holder will do: its age is a lower bound of the prefix's, which is all that the order needs.
-    if (!prefix.holders.empty()) MoveWitness(prefix, prefix.holders.front().entry);
-  }
-  if (!prefix.holders.empty()) return;
-
-  if (prefix.wide_bytes == nullptr) {
-    partition.packed.Erase(prefix.packed);
-  } else {
-    partition.wide.Erase(std::string_view(prefix.wide_bytes.get(), prefix.wide_size));
-    Account(-kWideBytes - prefix.wide_size);
-  }
-  Account(-kPrefixBytes - HeapBytes(prefix.holders));  // an emptied list keeps its capacity
-  prefixes_.Free(prefix_id);
-  --scope.prefixes;
-  --scope.model->prefixes;
-  scope.model->tenant->prefixes.fetch_sub(1, std::memory_order_relaxed);
-  scope.model->record->prefixes.fetch_sub(1, std::memory_order_relaxed);
-  context_->counters.prefixes.fetch_sub(1, std::memory_order_relaxed);
-  if (partition.size() == 0) {
-    Account(-kPartitionBytes - static_cast<int64_t>(2 * partition.adapter_id.size()));
-    scope.partitions.erase(scope.partitions.find(std::string_view(partition.adapter_id)));
-  }
-}
-
-void Shard::EvictEntry(const Partition& partition, const Presence& presence, const BlockHash& hash, int64_t time_us) {
-  const PrefixId prefix_id = partition.Find(hash);
-  if (prefix_id == kNoPrefix) return;
-  const Prefix& prefix = prefixes_[prefix_id];
-  auto holder = FindHolder(prefix.holders, presence.slot);
-  if (holder == prefix.holders.end() || holder->slot != presence.slot) return;
-  if (entries_[holder->entry].seen_us <= time_us) RemoveEntry(holder->entry);
-}
-
-void Shard::RemovePrefix(PrefixId id) {
-  // The last removal frees the prefix, so its holders are counted down, not looked at.
-  for (size_t left = prefixes_[id].holders.size(); left > 0; --left) RemoveEntry(prefixes_[id].holders.back().entry);
-}
 
 // ---- The end of a step ----------------------------------------------------------------------------------------------
 
@@ -294,29 +174,73 @@ void Shard::Unsettle(Presence& presence) {
   unsettled_.push_back(&presence);
 }
 
-EntryTree::Victim Shard::FirstVictim(Presence& presence) {
+AgeTree::Victim Shard::FirstVictim(Presence& presence) {
+  const int64_t lease_us = presence.lease_us.load(std::memory_order_relaxed);
   return presence.scope->model->tenant->lfu.load(std::memory_order_relaxed)
-             ? presence.tree.FirstLfu(entries_, presence.lease_us)
-             : presence.tree.FirstLru(entries_, presence.lease_us);
+             ? presence.ages.FirstLfu(leaves_, SpansOf(presence), lease_us)
+             : presence.ages.FirstLru(leaves_, SpansOf(presence), lease_us);
 }
 
 void Shard::Settle() {
-  for (Presence* presence : unsettled_) {
+  FreePartitions();
+  // By index: the credits that go before a presence does may unsettle others.
+  for (size_t i = 0; i < unsettled_.size(); ++i) {
+    Presence* const presence = unsettled_[i];
     presence->unsettled = false;
     if (presence->entries == 0) {
       DestroyPresence(*presence);
       continue;
     }
-    const EvictionKey key = FirstVictim(*presence).key;
-    if (!presence->cap_place.queued || key < presence->cap_place.key) {
-      context_->cap_queue.Record(presence, number_, key, &presence->cap_place);
+    const EvictionKey cap_key = std::exchange(presence->new_cap_key, EvictionKey::Never());
+    if (!presence->cap_place.queued || cap_key < presence->cap_place.key) {
+      context_->cap_queue.Record(presence, number_, cap_key, &presence->cap_place);
     }
-    const EntryTree::Victim witness = presence->tree.FirstWitness(entries_, presence->lease_us);
-    if (witness.id != kNoEntry && (!presence->quota_place.queued || witness.key < presence->quota_place.key)) {
-      presence->scope->model->tenant->quota_queue.Record(presence, number_, witness.key, &presence->quota_place);
+    const EvictionKey quota_key = std::exchange(presence->new_quota_key, EvictionKey::Never());
+    if (quota_key < EvictionKey::Never() && (!presence->quota_place.queued || quota_key < presence->quota_place.key)) {
+      presence->scope->model->tenant->quota_queue.Record(presence, number_, quota_key, &presence->quota_place);
     }
   }
   unsettled_.clear();
+}
+
+void Shard::EndStep() {
+  Settle();
+  const auto bytes = static_cast<int64_t>(arena_.bytes() - retired_.record_bytes() + list_bytes_ + table_.bytes() +
+                                          leaves_.live() * sizeof(AgeLeaf));
+  Account(bytes - block_bytes_);
+  block_bytes_ = bytes;
+  if (retired_.bytes() > std::min(kMaxRetiredBytes, static_cast<size_t>(bytes) / kRetiredShare)) {
+    FreeRetired();
+    Settle();
+  }
+  peak_bytes_ = std::max(peak_bytes_, bytes);
+  if (bytes == 0 && std::exchange(peak_bytes_, 0) > kTrimBytes) malloc_trim(0);
+}
+
+void Shard::FreeRetired() {
+  DrainCredits();
+  {
+    // Whoever looked before this is gone after it, and what it has earned is in the list.
+    WriterLock readers(&mutex_);
+    DrainCredits();
+  }
+  retired_.Free();
+}
+
+void Shard::FreePartitions() {
+  if (emptied_.empty()) return;
+  WriterLock structure(&mutex_);
+  for (Partition* partition : emptied_) {
+    partition->emptied = false;
+    if (partition->prefixes > 0) continue;
+    Account(-kPartitionBytes - static_cast<int64_t>(2 * partition->adapter_id.size()));
+    partitions_[partition->id] = nullptr;
+    free_partitions_.push_back(partition->id);
+    Scope& scope = *partition->scope;
+    if (scope.base == partition) scope.base = nullptr;
+    scope.partitions.erase(scope.partitions.find(std::string_view(partition->adapter_id)));
+  }
+  emptied_.clear();
 }
 
 void Shard::DestroyPresence(Presence& presence) {
@@ -325,16 +249,21 @@ void Shard::DestroyPresence(Presence& presence) {
   Model& model = *scope.model;
   context_->cap_queue.Remove(&presence, number_, &presence.cap_place);
   model.tenant->quota_queue.Remove(&presence, number_, &presence.quota_place);
-  scope.slots[presence.slot] = nullptr;
-  scope.free_slots.push_back(presence.slot);
-  scope.by_name.erase(
-      std::lower_bound(scope.by_name.begin(), scope.by_name.end(), replica.name,
-                       [](const Presence* present, const std::string& name) { return present->replica->name < name; }));
-  replica.presences.erase(&scope);  // `presence` is gone
-  Account(-kPresenceBytes);
-  if (scope.by_name.empty()) {
-    Account(-kScopeBytes - static_cast<int64_t>(2 * scope.hash_scheme.size()));
-    model.scopes.erase(model.scopes.find(std::string_view(scope.hash_scheme)));
+  DrainCredits();
+  {
+    WriterLock structure(&mutex_);
+    DrainCredits();  // the last ones, while its slot still means this presence
+    scope.slots[presence.slot] = {};
+    scope.free_slots.push_back(presence.slot);
+    scope.by_name.erase(std::lower_bound(
+        scope.by_name.begin(), scope.by_name.end(), replica.name,
+        [](const Presence* present, const std::string& name) { return present->replica->name < name; }));
+    replica.presences.erase(&scope);  // `presence` is gone
+    Account(-kPresenceBytes);
+    if (scope.by_name.empty()) {
+      Account(-kScopeBytes - static_cast<int64_t>(2 * scope.hash_scheme.size()));
+      model.scopes.erase(model.scopes.find(std::string_view(scope.hash_scheme)));
+    }
   }
   SettleReplica(replica);
 }
@@ -357,6 +286,7 @@ void Shard::SettleReplica(Replica& replica) {
   if (replica.next != nullptr) replica.next->previous = replica.previous;
   Account(-kReplicaBytes - static_cast<int64_t>(2 * replica.name.size()));
   Model& model = *replica.model;
+  WriterLock structure(&mutex_);
   model.replicas.erase(model.replicas.find(std::string_view(replica.name)));
   if (!model.replicas.empty()) return;
   Account(-kModelBytes - static_cast<int64_t>(model.tenant->name.size() + model.record->name.size()));
@@ -366,38 +296,34 @@ void Shard::SettleReplica(Replica& replica) {
 void Shard::DropStats(Replica& replica) {
   if (replica.stats == nullptr) return;
   Account(-kStatsBytes - static_cast<int64_t>(replica.stats->client_version.size()));
-  replica.stats.reset();
   replica.model->record->stats_rows.fetch_sub(1, std::memory_order_relaxed);
+  WriterLock structure(&mutex_);
+  replica.stats.reset();
 }
 
 // ---- Steps of writing -----------------------------------------------------------------------------------------------
 
-bool Shard::IsFenced(const Origin& origin) const {
-  ReaderLock lock(&mutex_);
-  const Model* const model = FindModel(origin.tenant_id, origin.model_id);
-  if (model == nullptr) return false;
-  auto found = model->replicas.find(origin.replica_id);
-  return found != model->replicas.end() && FencesOff(&found->second, origin);
+bool Shard::IsFenced(const Origin& origin) {
+  MutexLock lock(&write_mutex_);
+  return FencesOff(FindReplica(origin), origin);
 }
 
-Shard::Verdict Shard::Store(const Origin& origin, std::string_view adapter_id, Tier tier,
-                            absl::Span<const BlockWrite> blocks) {
-  if (blocks.empty()) return Verdict::kDone;
-  WriterLock lock(&mutex_);
+Shard::Verdict Shard::Store(const Origin& origin, std::string_view adapter_id, Tier tier, const BlockWrites& blocks) {
+  MutexLock lock(&write_mutex_);
   if (FencesOff(FindReplica(origin), origin)) return Verdict::kFenced;
+  DrainCredits();
   Replica& replica = MakeReplica(origin);
   Scope& scope = MakeScope(*replica.model, origin.hash_scheme);
   Partition& partition = MakePartition(scope, adapter_id);
   Presence& presence = MakePresence(scope, replica);
-  for (const BlockWrite& block : blocks) StoreBlock(partition, presence, tier, origin.time_us, block);
-  Unsettle(presence);
-  Settle();
+  StoreBlocks(partition, presence, tier, origin.time_us, blocks);
+  EndStep();
   SettleReplica(replica);
   return Verdict::kDone;
 }
 
 Shard::Verdict Shard::Evict(const Origin& origin, std::string_view adapter_id, absl::Span<const BlockHash> hashes) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) return Verdict::kDone;
@@ -405,38 +331,36 @@ Shard::Verdict Shard::Evict(const Origin& origin, std::string_view adapter_id, a
   if (scope == replica->model->scopes.end()) return Verdict::kDone;
   auto presence = replica->presences.find(&scope->second);
   if (presence == replica->presences.end()) return Verdict::kDone;
-  for (const BlockHash& hash : hashes) {
-    // Looked up each time: the partition goes with its last prefix.
-    auto partition = scope->second.partitions.find(adapter_id);
-    if (partition == scope->second.partitions.end()) break;
-    EvictEntry(partition->second, *presence->second, hash, origin.time_us);
-  }
-  Settle();
+  auto partition = scope->second.partitions.find(adapter_id);
+  if (partition == scope->second.partitions.end()) return Verdict::kDone;
+  DrainCredits();
+  ReleaseHashes(partition->second, *presence->second, hashes, origin.time_us);
+  EndStep();
   return Verdict::kDone;
 }
 
 Shard::Verdict Shard::EvictEverywhere(const Origin& origin, std::string_view adapter_id, BlockHash hash) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) return Verdict::kDone;
+  DrainCredits();
   for (auto& [scope, presence] : replica->presences) {
-    if (!adapter_id.empty()) {
-      auto partition = scope->partitions.find(adapter_id);
-      if (partition != scope->partitions.end()) EvictEntry(partition->second, *presence, hash, origin.time_us);
-      continue;
+    // A copy, since the releases take partitions off the list.
+    absl::InlinedVector<Partition*, 8> partitions;
+    for (const auto& [partition, entries] : presence->partitions) {
+      if (adapter_id.empty() || partition->adapter_id == adapter_id) partitions.push_back(partition);
     }
-    // A copy, since removals may free partitions.
-    absl::InlinedVector<const Partition*, 8> partitions;
-    for (const auto& [partition, entries] : presence->partitions) partitions.push_back(partition);
-    for (const Partition* partition : partitions) EvictEntry(*partition, *presence, hash, origin.time_us);
+    for (Partition* partition : partitions) {
+      ReleaseHashes(*partition, *presence, absl::MakeConstSpan(&hash, 1), origin.time_us);
+    }
   }
-  Settle();
+  EndStep();
   return Verdict::kDone;
 }
 
 Shard::Verdict Shard::BeginClear(const Origin& origin, int64_t ttl_us) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) return Verdict::kDone;
@@ -457,34 +381,37 @@ Shard::Verdict Shard::BeginClear(const Origin& origin, int64_t ttl_us) {
   }
   if (replica->stats != nullptr && absl::ToUnixMicros(replica->stats->last_seen) <= origin.time_us) DropStats(*replica);
   for (auto& [scope, presence] : replica->presences) {
-    if (presence->lease_us > origin.time_us) continue;
-    presence->lease_us = kNoTime;
-    Unsettle(*presence);  // without the lease its entries are older
+    const int64_t lease_us = presence->lease_us.load(std::memory_order_relaxed);
+    if (lease_us == kNoTime || lease_us > origin.time_us) continue;
+    presence->lease_us.store(kNoTime, std::memory_order_relaxed);
+    // Without the lease its entries are older.
+    presence->new_cap_key = presence->new_quota_key = presence->ages.LowerBound(leaves_);
+    Unsettle(*presence);
   }
-  Settle();
+  EndStep();
   SettleReplica(*replica);
   return verdict;
 }
 
 Shard::Verdict Shard::ContinueClear(const Origin& origin, size_t budget) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (replica == nullptr) return Verdict::kDone;
+  DrainCredits();
+  size_t released = 0;
   for (auto& [scope, presence] : replica->presences) {
-    while (budget > 0) {
-      const EntryId oldest = presence->tree.Oldest(entries_);
-      if (oldest == kNoEntry || entries_[oldest].seen_us > origin.time_us) break;
-      RemoveEntry(oldest);
-      --budget;
+    while (released < budget && !presence->ages.empty()) {
+      const AgeTree::Victim oldest = presence->ages.Oldest(leaves_, SpansOf(*presence));
+      if (oldest.span.seen_us > origin.time_us) break;
+      released += Release(oldest.run, oldest.span.start, oldest.span.end, *presence, oldest.span.seen_us);
     }
-    if (budget == 0) break;
   }
-  Settle();
-  return budget == 0 ? Verdict::kMore : Verdict::kDone;
+  EndStep();
+  return released >= budget ? Verdict::kMore : Verdict::kDone;
 }
 
 Shard::Verdict Shard::RenewLease(const Origin& origin) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) return Verdict::kRefused;
@@ -492,23 +419,22 @@ Shard::Verdict Shard::RenewLease(const Origin& origin) {
   if (scope == replica->model->scopes.end()) return Verdict::kRefused;
   auto presence = replica->presences.find(&scope->second);
   if (presence == replica->presences.end()) return Verdict::kRefused;
-  presence->second->lease_us = std::max(presence->second->lease_us, origin.time_us);
+  std::atomic<int64_t>& lease_us = presence->second->lease_us;
+  lease_us.store(std::max(lease_us.load(std::memory_order_relaxed), origin.time_us), std::memory_order_relaxed);
   return Verdict::kDone;
 }
 
 Shard::Verdict Shard::SetStats(const Origin& origin, const StatsReport& report) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) {
-    if (!HasRoomForIdle()) {
-      return Verdict::kRefused;
-    }
+    if (!HasRoomForIdle()) return Verdict::kRefused;
     replica = &MakeReplica(origin);
   }
   DropStats(*replica);
   const absl::Time time = absl::FromUnixMicros(origin.time_us);
-  replica->stats = std::make_unique<ReplicaStats>(
+  auto stats = std::make_unique<ReplicaStats>(
       ReplicaStats{.cache_memory_bytes = report.cache_memory_bytes,
                    .hit_rate = FiniteOrZero(report.hit_rate),
                    .pressure = FiniteOrZero(report.pressure),
@@ -518,16 +444,21 @@ Shard::Verdict Shard::SetStats(const Origin& origin, const StatsReport& report) 
                    .last_seen = time,
                    .reported = time});
   replica->model->record->stats_rows.fetch_add(1, std::memory_order_relaxed);
-  Account(kStatsBytes + static_cast<int64_t>(replica->stats->client_version.size()));
+  Account(kStatsBytes + static_cast<int64_t>(stats->client_version.size()));
+  {
+    WriterLock structure(&mutex_);
+    replica->stats = std::move(stats);
+  }
   SettleReplica(*replica);
   return Verdict::kDone;
 }
 
 Shard::Verdict Shard::TouchStats(const Origin& origin) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica != nullptr && replica->stats != nullptr) {
+    WriterLock structure(&mutex_);
     replica->stats->last_seen = absl::FromUnixMicros(origin.time_us);
   }
   return Verdict::kDone;
@@ -536,29 +467,31 @@ Shard::Verdict Shard::TouchStats(const Origin& origin) {
 // ---- Expiry and eviction --------------------------------------------------------------------------------------------
 
 bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   if (!sweeping_) {
     sweeping_ = true;
     sweep_next_ = replicas_;
   }
+  DrainCredits();
   const int64_t now_us = absl::ToUnixMicros(now);
   while (sweep_next_ != nullptr && budget > 0) {
     --budget;  // for the visit
     Replica& replica = *sweep_next_;
     const RetentionRules rules = context_->retention->For(replica.model->tenant->name);
     const int64_t dead_us = absl::ToUnixMicros(now - rules.ttl);
-    std::atomic<int64_t>& expired = context_->counters.expired[rules.algorithm == EvictionAlgorithm::kLfu ? 1 : 0];
+    size_t expired = 0;
     for (auto& [scope, presence] : replica.presences) {
-      if (presence->lease_us > dead_us) continue;
-      while (budget > 0) {
-        const EntryId oldest = presence->tree.Oldest(entries_);
-        if (oldest == kNoEntry || entries_[oldest].seen_us > dead_us) break;
-        RemoveEntry(oldest);
-        expired.fetch_add(1, std::memory_order_relaxed);
-        ++*freed;
-        --budget;
+      if (presence->lease_us.load(std::memory_order_relaxed) > dead_us) continue;
+      while (expired < budget && !presence->ages.empty()) {
+        const AgeTree::Victim oldest = presence->ages.Oldest(leaves_, SpansOf(*presence));
+        if (oldest.span.seen_us > dead_us) break;
+        expired += Release(oldest.run, oldest.span.start, oldest.span.end, *presence, oldest.span.seen_us);
       }
     }
+    context_->counters.expired[rules.algorithm == EvictionAlgorithm::kLfu ? 1 : 0].fetch_add(
+        static_cast<int64_t>(expired), std::memory_order_relaxed);
+    *freed += expired;
+    budget -= std::min(budget, expired);
     if (budget > 0) {
       // Done with this replica, which the rest may free.
       sweep_next_ = replica.next;
@@ -566,39 +499,47 @@ bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
       if (!replica.IsFenced(now_us)) replica.fence_us = kNoTime;
       if (replica.presences.empty()) SettleReplica(replica);
     }
-    Settle();
+    EndStep();
   }
   if (sweep_next_ == nullptr) sweeping_ = false;
   return sweeping_;
 }
 
-void Shard::EvictForBound(absl::FunctionRef<bool()> over, size_t budget, std::atomic<int64_t>* evicted) {
-  WriterLock lock(&mutex_);
-  while (budget > 0 && over()) {
+void Shard::EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, std::atomic<int64_t>* evicted) {
+  MutexLock lock(&write_mutex_);
+  DrainCredits();
+  for (int64_t too_many; budget > 0 && (too_many = excess()) > 0;) {
     const EvictionQueue::Head head = context_->cap_queue.First();
     if (head.presence == nullptr || head.shard != number_) return;
-    const EntryTree::Victim victim = FirstVictim(*head.presence);
+    Presence& presence = *head.presence;
+    const AgeTree::Victim victim = FirstVictim(presence);
     if (victim.key != head.key) {
-      context_->cap_queue.Record(head.presence, number_, victim.key, &head.presence->cap_place);
+      context_->cap_queue.Record(&presence, number_, victim.key, &presence.cap_place);
       continue;
     }
-    const bool lfu = head.presence->scope->model->tenant->lfu.load(std::memory_order_relaxed);
-    RemoveEntry(victim.id);
-    evicted[lfu ? 1 : 0].fetch_add(1, std::memory_order_relaxed);
-    --budget;
-    Settle();
+    // A span that is older than all others goes block by block before anything else does, so at once.
+    const bool first_of_all = victim.alone && victim.key.seen_us < head.next_seen_us;
+    const int64_t count = first_of_all ? std::min({int64_t{victim.span.size()}, too_many, budget}) : 1;
+    const bool lfu = presence.scope->model->tenant->lfu.load(std::memory_order_relaxed);
+    Release(victim.run, victim.span.end - static_cast<uint32_t>(count), victim.span.end, presence, victim.span.seen_us);
+    evicted[lfu ? 1 : 0].fetch_add(count, std::memory_order_relaxed);
+    budget -= count;
+    EndStep();
   }
 }
 
 int64_t Shard::EvictForQuota(Tenant* tenant, int64_t quota, size_t budget) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
+  DrainCredits();
   int64_t evicted = 0;
   while (budget > 0 && tenant->prefixes.load(std::memory_order_relaxed) > quota) {
+    --budget;
     const EvictionQueue::Head head = tenant->quota_queue.First();
     if (head.presence == nullptr || head.shard != number_) break;
     Presence& presence = *head.presence;
-    const EntryTree::Victim victim = presence.tree.FirstWitness(entries_, presence.lease_us);
-    if (victim.id == kNoEntry) {
+    const AgeTree::Victim victim =
+        presence.ages.FirstWitness(leaves_, SpansOf(presence), presence.lease_us.load(std::memory_order_relaxed));
+    if (victim.run == 0) {
       tenant->quota_queue.Remove(&presence, number_, &presence.quota_place);
       continue;
     }
@@ -606,27 +547,23 @@ int64_t Shard::EvictForQuota(Tenant* tenant, int64_t quota, size_t budget) {
       tenant->quota_queue.Record(&presence, number_, victim.key, &presence.quota_place);
       continue;
     }
-    const PrefixId prefix_id = entries_[victim.id].prefix;
-    const EntryId freshest = Freshest(prefixes_[prefix_id], victim.id);
-    if (freshest != victim.id) {
-      MoveWitness(prefixes_[prefix_id], freshest);  // the prefix is younger than its witness said
-    } else {
-      RemovePrefix(prefix_id);
+    if (!PassOn(victim.run, victim.span, presence)) {
+      ReleaseFromAll(victim.run, victim.span.witness - 1);
       ++evicted;
-      --budget;
     }
-    Settle();
+    EndStep();
   }
   return evicted;
 }
 
 void Shard::RequeueTenant(const Tenant* tenant) {
-  WriterLock lock(&mutex_);
+  MutexLock lock(&write_mutex_);
   for (auto& [key, model] : models_) {
     if (model.tenant.get() != tenant) continue;
     for (auto& [scheme, scope] : model.scopes) {
       for (Presence* presence : scope.by_name) {
-        context_->cap_queue.Record(presence, number_, FirstVictim(*presence).key, &presence->cap_place);
+        // The evictor corrects it where it matters.
+        context_->cap_queue.Record(presence, number_, EvictionKey(), &presence->cap_place);
       }
     }
   }

@@ -5,20 +5,29 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "index/shard.h"
 
 namespace icache {
 namespace {
 
 // How far one replica follows a chain, while it is being matched.
-struct Run {
+struct Progress {
   uint32_t slot;
   uint32_t blocks;
-  int64_t tokens;
   int64_t seen_us;
   Tier tier;
 };
+
+// A stretch of a chain that lies in one run: chain blocks [block, block + length) from `offset` on.
+struct Stretch {
+  RunRef run;
+  uint32_t offset;
+  uint32_t block;
+  uint32_t length;
+};
+
+// The spans of a run, slot by slot.
+using StoredSpans = absl::Span<const StoredSpan>;
 
 }  // namespace
 
@@ -29,21 +38,28 @@ class Shard::View final : public ScopeView {
       : shard_(shard), key_(key), model_(shard.FindModel(key.tenant_id, key.model_id)) {
     if (model_ == nullptr) return;
     auto found = model_->scopes.find(key.hash_scheme);
-    if (found != model_->scopes.end()) scope_ = &found->second;
+    // One that is being made holds nobody yet.
+    if (found != model_->scopes.end() && !found->second.by_name.empty()) scope_ = &found->second;
   }
 
   void MatchHash(std::string_view adapter_id, BlockHash hash, absl::Time expired_through,
                  std::vector<ReplicaMatch>* matches) const override {
     matches->clear();
-    const Prefix* const prefix = FindPrefix(FindPartition(adapter_id), hash);
-    if (prefix == nullptr) return;
+    const Partition* const partition = FindPartition(adapter_id);
+    if (partition == nullptr) return;
+    const Place place = shard_.Find(*partition, partition->Mix(hash), hash);
+    if (place.run == 0) return;
+    const Run& run = shard_.RunAt(place.run);
     const int64_t dead_us = absl::ToUnixMicros(expired_through);
-    for (const Holder& holder : prefix->holders) {
-      const Entry& entry = EntryOf(holder);
-      const int64_t seen_us = entry.presence->EffectiveSeen(entry);
+    StoredSpan copy;
+    for (const StoredSpan& stored : run.Snapshot(&copy)) {
+      const Span span = stored.Load();
+      if (place.offset < span.start || span.end <= place.offset) continue;
+      const int64_t seen_us = EffectiveSeen(span);
       if (seen_us <= dead_us) continue;
-      matches->push_back(MatchOf(
-          Run{.slot = holder.slot, .blocks = 1, .tokens = entry.token_count, .seen_us = seen_us, .tier = entry.tier}));
+      const auto ahead = static_cast<int32_t>(place.offset - span.start);
+      Add({.slot = span.slot, .blocks = 1, .seen_us = seen_us, .tier = span.tier}, span.tokens + ahead * run.step(),
+          matches);
     }
   }
 
@@ -51,38 +67,43 @@ class Shard::View final : public ScopeView {
                   std::vector<ReplicaMatch>* matches) const override {
     matches->clear();
     const Partition* const partition = FindPartition(adapter_id);
+    if (partition == nullptr || chain.empty()) return;
+    const Place head = shard_.Find(*partition, partition->Mix(chain.hash(0)), chain.hash(0));
+    if (head.run == 0) return;
     const int64_t dead_us = absl::ToUnixMicros(expired_through);
-    // Replicas still in the running come first in `runs`, by slot; those that have dropped out follow.
-    static thread_local std::vector<Run> runs;
-    runs.clear();
+    // Replicas still in the running come first, by slot; those that have dropped out follow.
+    static thread_local std::vector<Progress> progress;
+    progress.clear();
     size_t running = 0;
-    for (size_t i = 0; i < chain.size(); ++i) {
-      const Prefix* const prefix = FindPrefix(partition, chain.hash(i));
-      if (prefix == nullptr) break;
-      const int32_t tokens = chain.tokens(i);
-      if (i == 0) {
-        for (const Holder& holder : prefix->holders) {
-          runs.push_back({.slot = holder.slot,
-                          .blocks = 0,
-                          .tokens = 0,
-                          .seen_us = std::numeric_limits<int64_t>::max(),
-                          .tier = Tier::kT1});
-        }
-        running = runs.size();
+    StoredSpan copy;
+    Follow(*partition, chain, head, chain.size(), [&](const Stretch& stretch) {
+      const StoredSpans spans = shard_.RunAt(stretch.run).Snapshot(&copy);
+      running = stretch.block == 0 ? Start(spans, stretch, dead_us, progress)
+                                   : Advance(spans, stretch, dead_us, progress, running);
+      return running > 0;
+    });
+    if (progress.empty()) return;
+    if (chain.is_uniform()) {
+      for (const Progress& each : progress) {
+        Add(each, static_cast<int32_t>(each.blocks) * chain.tokens(0), matches);
       }
-      running = Advance(*prefix, tokens, dead_us, runs, running);
-      if (running == 0) break;
+      return;
     }
-    for (const Run& run : runs) {
-      if (run.blocks > 0) matches->push_back(MatchOf(run));
+    static thread_local std::vector<int32_t> tokens;  // by number of blocks
+    tokens.assign(1, 0);
+    for (const Progress& each : progress) {
+      while (tokens.size() <= each.blocks) tokens.push_back(tokens.back() + chain.tokens(tokens.size() - 1));
+      Add(each, tokens[each.blocks], matches);
     }
   }
 
   void CreditHash(std::string_view adapter_id, BlockHash hash, absl::Span<const ReplicaMatch> matches) const override {
-    const PrefixId id = FindPrefixId(FindPartition(adapter_id), hash);
-    if (id == kNoPrefix) return;
+    const Partition* const partition = FindPartition(adapter_id);
+    if (partition == nullptr) return;
+    const Place place = shard_.Find(*partition, partition->Mix(hash), hash);
+    if (place.run == 0) return;
     for (const ReplicaMatch& match : matches) {
-      if (match.matched_tokens > 0) Credit(id, match.slot);
+      if (match.matched_tokens > 0) shard_.Earn({place.run, match.slot, place.offset, place.offset + 1});
     }
   }
 
@@ -91,15 +112,32 @@ class Shard::View final : public ScopeView {
     const Partition* const partition = FindPartition(adapter_id);
     uint32_t longest = 0;
     for (const ReplicaMatch& match : matches) longest = std::max(longest, match.matched_blocks);
+    if (partition == nullptr || longest == 0) return;
+    const Place head = shard_.Find(*partition, partition->Mix(chain.hash(0)), chain.hash(0));
+    // The stretches of blocks that earn: those of 0 tokens do not.
+    std::vector<Stretch> earning;
+    Follow(*partition, chain, head, longest, [&](const Stretch& stretch) {
+      for (uint32_t i = 0; i < stretch.length; ++i) {
+        if (chain.tokens(stretch.block + i) > 0) {
+          AddBlock({stretch.run, stretch.offset + i, stretch.block + i, 1}, &earning);
+        }
+      }
+      return true;
+    });
     // A hash may occur twice in a chain; its entries earn once. Who ran as far as the second occurrence also passed the
     // first, so the first credits them all.
-    absl::flat_hash_set<PrefixId> credited;
-    for (size_t i = 0; i < longest; ++i) {
-      if (chain.tokens(i) == 0) continue;
-      const PrefixId id = FindPrefixId(partition, chain.hash(i));
-      if (id == kNoPrefix || !credited.insert(id).second) continue;
-      for (const ReplicaMatch& match : matches) {
-        if (match.matched_blocks > i) Credit(id, match.slot);
+    std::sort(earning.begin(), earning.end(), [](const Stretch& a, const Stretch& b) {
+      return std::pair(a.run, a.offset) < std::pair(b.run, b.offset);
+    });
+    const auto overlap = [](const Stretch& a, const Stretch& b) {
+      return a.run == b.run && b.offset < a.offset + a.length;
+    };
+    if (std::adjacent_find(earning.begin(), earning.end(), overlap) != earning.end()) earning = WithoutRepeats(earning);
+    for (const ReplicaMatch& match : matches) {
+      for (const Stretch& stretch : earning) {
+        if (match.matched_blocks <= stretch.block) continue;
+        const uint32_t length = std::min(stretch.length, match.matched_blocks - stretch.block);
+        shard_.Earn({stretch.run, match.slot, stretch.offset, stretch.offset + length});
       }
     }
   }
@@ -123,7 +161,7 @@ class Shard::View final : public ScopeView {
 
   KnownKeys Known() const override {
     if (scope_ != nullptr) return KnownKeys::kScopeKnown;
-    if (model_ != nullptr && model_->prefixes > 0) return KnownKeys::kUnknownHashScheme;
+    if (model_ != nullptr && model_->prefixes.load(std::memory_order_relaxed) > 0) return KnownKeys::kUnknownHashScheme;
     const IndexContext& context = *shard_.context_;
     if (context.counters.prefixes.load(std::memory_order_relaxed) == 0) return KnownKeys::kIndexEmpty;
     bool tenant_known = false;
@@ -136,81 +174,171 @@ class Shard::View final : public ScopeView {
  private:
   const Partition* FindPartition(std::string_view adapter_id) const {
     if (scope_ == nullptr) return nullptr;
+    if (adapter_id.empty()) return scope_->base;
     auto found = scope_->partitions.find(adapter_id);
     return found == scope_->partitions.end() ? nullptr : &found->second;
-  }
-
-  static PrefixId FindPrefixId(const Partition* partition, const BlockHash& hash) {
-    return partition == nullptr ? kNoPrefix : partition->Find(hash);
-  }
-
-  const Prefix* FindPrefix(const Partition* partition, const BlockHash& hash) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    const PrefixId id = FindPrefixId(partition, hash);
-    return id == kNoPrefix ? nullptr : &shard_.prefixes_[id];
-  }
-
-  const Entry& EntryOf(const Holder& holder) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return shard_.entries_[holder.entry];
   }
 
   bool IsPresent(const Replica& replica) const {
     return scope_ != nullptr && replica.presences.contains(const_cast<Scope*>(scope_));
   }
 
-  // Takes the first `running` runs one block further and returns how many of them hold it, moved to the front in order.
-  // Both lists are sorted by slot. Counts as dead what was last seen at `dead_us` or before.
-  size_t Advance(const Prefix& prefix, int32_t tokens, int64_t dead_us, std::vector<Run>& runs, size_t running) const {
-    size_t kept = 0;
-    auto holder = prefix.holders.begin();
-    const auto end = prefix.holders.end();
-    const bool sparse = running * 8 < prefix.holders.size();
-    for (size_t r = 0; r < running && holder != end; ++r) {
-      const uint32_t slot = runs[r].slot;
-      if (sparse) {
-        holder = std::lower_bound(holder, end, slot, [](const Holder& a, uint32_t wanted) { return a.slot < wanted; });
-      } else {
-        while (holder != end && holder->slot < slot) ++holder;
+  int64_t EffectiveSeen(const Span& span) const {
+    return scope_->slots[span.slot].presence->EffectiveSeen(span.seen_us);
+  }
+
+  // The end of the stretch of live blocks that starts at `offset`.
+  static uint32_t LiveEnd(StoredSpans spans, uint32_t offset) {
+    uint32_t end = offset;
+    for (bool grown = true; grown;) {
+      grown = false;
+      for (const StoredSpan& stored : spans) {
+        const Span span = stored.Load();
+        if (span.start <= end && end < span.end) {
+          end = span.end;
+          grown = true;
+        }
       }
-      if (holder == end || holder->slot != slot) continue;
-      const Entry& entry = EntryOf(*holder);
-      const int64_t seen_us = entry.presence->EffectiveSeen(entry);
-      if (seen_us <= dead_us) continue;
-      Run& run = runs[r];
-      ++run.blocks;
-      run.tokens += tokens;
-      run.seen_us = std::min(run.seen_us, seen_us);
-      run.tier = std::max(run.tier, entry.tier);
-      if (kept != r) std::swap(runs[kept], run);
+    }
+    return end;
+  }
+
+  // Calls `visit(stretch)` for the stretches that the first `limit` blocks of the chain lie in, in order, the first of
+  // which is at `place`, until one of them is missing or `visit` returns false.
+  template <typename Visit>
+  void Follow(const Partition& partition, const Chain& chain, Place place, size_t limit, Visit visit) const {
+    for (uint32_t block = 0; place.run != 0;) {
+      const Run& run = shard_.RunAt(place.run);
+      const auto most = static_cast<uint32_t>(std::min<size_t>(run.size() - place.offset, limit - block));
+      // Where the run ends the next probe is likely to go.
+      uint64_t mixed = 0;
+      if (block + most < limit) {
+        mixed = partition.Mix(chain.hash(block + most));
+        shard_.table_.Prefetch(mixed);
+      }
+      uint32_t length = run.CommonLength(place.offset, chain, block, most);
+      if (run.live() < run.size()) {
+        // Dead blocks may live on elsewhere.
+        StoredSpan copy;
+        length = std::min(length, LiveEnd(run.Snapshot(&copy), place.offset) - place.offset);
+        if (length == 0) return;
+      }
+      if (!visit(Stretch{place.run, place.offset, block, length})) return;
+      block += length;
+      if (block == limit) return;
+      if (length < most) mixed = partition.Mix(chain.hash(block));
+      place = shard_.Find(partition, mixed, chain.hash(block));
+    }
+  }
+
+  // Takes a slot's spans, from the first of them in `at` on, along a stretch as far as they go without a gap. Leaves
+  // `at` at the first span of another slot.
+  void Walk(StoredSpans spans, size_t* at, const Stretch& stretch, int64_t dead_us, Progress* progress) const {
+    const uint32_t end = stretch.offset + stretch.length;
+    uint32_t reached = stretch.offset;
+    Span span = spans[*at].Load();
+    const uint32_t slot = span.slot;
+    const int64_t lease_us = scope_->slots[slot].presence->lease_us.load(std::memory_order_relaxed);
+    while (true) {
+      if (span.start <= reached && reached < span.end && reached < end) {
+        const int64_t seen_us = std::max(span.seen_us, lease_us);
+        if (seen_us > dead_us) {
+          reached = std::min(span.end, end);
+          progress->seen_us = std::min(progress->seen_us, seen_us);
+          progress->tier = std::max(progress->tier, span.tier);
+        }
+      }
+      if (++*at == spans.size()) break;
+      span = spans[*at].Load();
+      if (span.slot != slot) break;
+    }
+    progress->blocks += reached - stretch.offset;
+  }
+
+  // Who holds the first block of the chain, and how far into the first stretch. Returns how many hold all of it.
+  size_t Start(StoredSpans spans, const Stretch& stretch, int64_t dead_us, std::vector<Progress>& progress) const {
+    size_t running = 0;
+    for (size_t at = 0; at < spans.size();) {
+      Progress each = {
+          .slot = spans[at].slot(), .blocks = 0, .seen_us = std::numeric_limits<int64_t>::max(), .tier = Tier::kT1};
+      Walk(spans, &at, stretch, dead_us, &each);
+      if (each.blocks == 0) continue;
+      progress.push_back(each);
+      if (each.blocks == stretch.length) std::swap(progress[running++], progress.back());
+    }
+    // The swaps leave those in the running in order.
+    return running;
+  }
+
+  // Takes the first `running` one stretch further and returns how many of them hold all of it, moved to the front in
+  // order.
+  size_t Advance(StoredSpans spans, const Stretch& stretch, int64_t dead_us, std::vector<Progress>& progress,
+                 size_t running) const {
+    size_t kept = 0;
+    size_t at = 0;
+    const bool sparse = running * 8 < spans.size();
+    for (size_t r = 0; r < running && at < spans.size(); ++r) {
+      const uint32_t slot = progress[r].slot;
+      if (sparse) {
+        at = static_cast<size_t>(std::partition_point(spans.begin() + static_cast<ptrdiff_t>(at), spans.end(),
+                                                      [&](const StoredSpan& span) { return span.slot() < slot; }) -
+                                 spans.begin());
+      } else {
+        while (at < spans.size() && spans[at].slot() < slot) ++at;
+      }
+      if (at == spans.size()) break;
+      if (spans[at].slot() != slot) continue;
+      const uint32_t before = progress[r].blocks;
+      Walk(spans, &at, stretch, dead_us, &progress[r]);
+      if (progress[r].blocks - before < stretch.length) continue;
+      if (kept != r) std::swap(progress[kept], progress[r]);
       ++kept;
     }
     return kept;
   }
 
-  ReplicaMatch MatchOf(const Run& run) const {
-    const Replica& replica = *scope_->slots[run.slot]->replica;
-    return {.replica_id = replica.name,
-            .slot = run.slot,
-            .matched_blocks = run.blocks,
-            .matched_tokens = static_cast<int32_t>(run.tokens),
-            .last_seen = absl::FromUnixMicros(run.seen_us),
-            .tier = run.tier,
-            .stats = replica.stats.get()};
+  // Appends a stretch of one block, as part of the last one if it goes on from there.
+  static void AddBlock(const Stretch& block, std::vector<Stretch>* stretches) {
+    if (!stretches->empty()) {
+      Stretch& last = stretches->back();
+      if (last.run == block.run && last.offset + last.length == block.offset &&
+          last.block + last.length == block.block) {
+        ++last.length;
+        return;
+      }
+    }
+    stretches->push_back(block);
   }
 
-  // Under the shared lock only counts may change; the atomics see to that. The view is handed out as const, but what it
-  // shows is not: hence the casts.
-  void Credit(PrefixId id, uint32_t slot) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    Shard& shard = const_cast<Shard&>(shard_);
-    Prefix& prefix = shard.prefixes_[id];
-    auto holder = FindHolder(prefix.holders, slot);
-    if (holder == prefix.holders.end() || holder->slot != slot) return;
-    std::atomic<uint32_t>& access = shard.entries_[holder->entry].access;
-    const uint32_t hot = static_cast<uint32_t>(shard.context_->options.hot_threshold);
-    if (access.load(std::memory_order_relaxed) == std::numeric_limits<uint32_t>::max()) return;
-    if (access.fetch_add(1, std::memory_order_relaxed) + 1 == hot &&
-        prefix.hot_holders.fetch_add(1, std::memory_order_relaxed) == 0) {
-      const_cast<Model*>(model_)->hot_prefixes.fetch_add(1, std::memory_order_relaxed);
+  // Of each block of a run only its first occurrence in the chain.
+  static std::vector<Stretch> WithoutRepeats(const std::vector<Stretch>& stretches) {
+    std::vector<Stretch> blocks;
+    for (const Stretch& stretch : stretches) {
+      for (uint32_t i = 0; i < stretch.length; ++i) {
+        blocks.push_back({stretch.run, stretch.offset + i, stretch.block + i, 1});
+      }
     }
+    std::sort(blocks.begin(), blocks.end(), [](const Stretch& a, const Stretch& b) {
+      return std::tuple(a.run, a.offset, a.block) < std::tuple(b.run, b.offset, b.block);
+    });
+    std::vector<Stretch> once;
+    const Stretch* previous = nullptr;
+    for (const Stretch& block : blocks) {
+      if (previous == nullptr || previous->run != block.run || previous->offset != block.offset) AddBlock(block, &once);
+      previous = &block;
+    }
+    return once;
+  }
+
+  void Add(const Progress& progress, int32_t tokens, std::vector<ReplicaMatch>* matches) const {
+    const Scope::Slot& slot = scope_->slots[progress.slot];
+    matches->push_back({.replica_id = slot.name,
+                        .slot = progress.slot,
+                        .matched_blocks = progress.blocks,
+                        .matched_tokens = tokens,
+                        .last_seen = absl::FromUnixMicros(progress.seen_us),
+                        .tier = progress.tier,
+                        .stats = slot.replica->stats.get()});
   }
 
   const Shard& shard_;
@@ -219,19 +347,27 @@ class Shard::View final : public ScopeView {
   const Scope* scope_ = nullptr;
 };
 
-void Shard::Read(const ScopeKey& key, absl::FunctionRef<void(const ScopeView&)> reader) const {
-  ReaderLock lock(&mutex_);
-  reader(View(*this, key));
-}
-
-CacheState Shard::GetState(std::string_view tenant_id, std::string_view model_id) const {
-  CacheState state;
+void Shard::Read(const ScopeKey& key, absl::FunctionRef<void(const ScopeView&)> reader) {
   {
     ReaderLock lock(&mutex_);
+    reader(View(*this, key));
+  }
+  if (credit_count_.load(std::memory_order_relaxed) < kMaxCredits) return;
+  MutexLock lock(&write_mutex_);
+  DrainCredits();
+  EndStep();
+}
+
+CacheState Shard::GetState(std::string_view tenant_id, std::string_view model_id) {
+  CacheState state;
+  {
+    MutexLock lock(&write_mutex_);
+    DrainCredits();
+    EndStep();
     const Model* const model = FindModel(tenant_id, model_id);
     if (model == nullptr) return state;
-    state.total_prefixes = model->prefixes;
-    state.hot_prefixes = model->hot_prefixes.load(std::memory_order_relaxed);
+    state.total_prefixes = model->prefixes.load(std::memory_order_relaxed);
+    state.hot_prefixes = model->hot_prefixes;
     for (const auto& [name, replica] : model->replicas) {
       if (replica.stats != nullptr) state.replicas.push_back({.replica_id = replica.name, .stats = *replica.stats});
     }

@@ -2,9 +2,10 @@
 //
 // This file is what spans shards: it checks observations, cuts them into steps that hold a shard's lock only briefly,
 // and enforces quotas and bounds. What one shard holds, and its invariants, is told in shard.h; how victims are found,
-// in entry_tree.h and eviction_queue.h.
+// in age_tree.h and eviction_queue.h.
 //
-// Order of locks: eviction_mutex_, then one shard's, then a leaf (directories, eviction queues, the retention source).
+// Order of locks: eviction_mutex_, then one shard's (in the order that shard.h gives), then a leaf (directories,
+// eviction queues, the retention source).
 #include "icache/index/sharded_index.h"
 
 #include <algorithm>
@@ -23,8 +24,8 @@
 namespace icache {
 namespace {
 
-// Blocks written, or entries freed, under one hold of a shard's lock.
-constexpr size_t kStepBlocks = 64;
+// Blocks stored or released under one hold of a shard's writer lock, which lookups do not wait for.
+constexpr size_t kStepBlocks = kMaxRunBlocks;
 
 // Stamps older than this are counted as suspicious. Source: contract/index.md.
 constexpr absl::Duration kSuspiciousAge = absl::Hours(24);
@@ -82,7 +83,7 @@ class ShardedIndex final : public PrefixIndex {
 
   void EnforceQuota(Tenant* tenant, int64_t quota) ABSL_LOCKS_EXCLUDED(eviction_mutex_, quota_mutex_);
   void EnforceBounds() ABSL_LOCKS_EXCLUDED(eviction_mutex_);
-  void EvictWhile(absl::FunctionRef<bool()> over, std::atomic<int64_t>* evicted)
+  void EvictWhile(absl::FunctionRef<int64_t()> excess, std::atomic<int64_t>* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(eviction_mutex_);
   // Takes over changes of tenants' eviction algorithms.
   void RefreshAlgorithms() ABSL_EXCLUSIVE_LOCKS_REQUIRED(eviction_mutex_);
@@ -156,21 +157,24 @@ bool ShardedIndex::Store(Shard& shard, const Origin& origin, const StateUpdate& 
     return true;
   }
   const Tier tier = TierFromWire(report.tier);
-  absl::InlinedVector<BlockWrite, kStepBlocks> step;
-  const auto flush = [&] {
-    if (shard.Store(origin, adapter_id, tier, step) == Shard::Verdict::kFenced) return false;
-    result->entries_stored += step.size();
-    step.clear();
+  const auto store = [&](const Chain& chain, absl::Span<const int32_t> cumulative) {
+    for (size_t first = 0; first < chain.size(); first += kStepBlocks) {
+      const size_t size = std::min(kStepBlocks, chain.size() - first);
+      const BlockWrites blocks = {.chain = chain, .cumulative = cumulative, .first = first, .size = size};
+      if (shard.Store(origin, adapter_id, tier, blocks) == Shard::Verdict::kFenced) return false;
+      result->entries_stored += size;
+    }
     return true;
   };
-  int32_t cumulative = 0;
-  for (size_t i = 0; i < resolved.chain.size(); ++i) {
-    cumulative += resolved.chain.tokens(i);
-    step.push_back({.hash = resolved.chain.hash(i), .token_count = cumulative, .depth = static_cast<uint32_t>(i)});
-    if (step.size() == kStepBlocks && !flush()) return false;
+  std::vector<int32_t> cumulative;
+  if (!resolved.chain.is_uniform()) {
+    cumulative.reserve(resolved.chain.size());
+    for (size_t i = 0; i < resolved.chain.size(); ++i) {
+      cumulative.push_back((i > 0 ? cumulative.back() : 0) + resolved.chain.tokens(i));
+    }
   }
-  if (single) step.push_back({.hash = BlockHash(report.prefix_hash), .token_count = report.token_count, .depth = 0});
-  return flush();
+  if (!store(resolved.chain, cumulative)) return false;
+  return !single || store(Chain(BlockHashSpan(absl::MakeConstSpan(&report.prefix_hash, 1)), report.token_count), {});
 }
 
 ApplyResult ShardedIndex::ApplyUpdate(const StateUpdate& update, absl::Time now) {
@@ -277,25 +281,28 @@ void ShardedIndex::EnforceQuota(Tenant* tenant, int64_t quota) {
 void ShardedIndex::EnforceBounds() {
   const IndexOptions& options = context_.options;
   IndexCounters& counters = context_.counters;
-  const auto over_cap = [&] {
-    return options.max_entries > 0 && counters.entries.load(std::memory_order_relaxed) > options.max_entries;
+  const auto over_cap = [&]() -> int64_t {
+    return options.max_entries == 0 ? 0 : counters.entries.load(std::memory_order_relaxed) - options.max_entries;
   };
-  const auto over_memory = [&] {
-    return options.max_memory_bytes > 0 &&
-           counters.memory_bytes.load(std::memory_order_relaxed) > options.max_memory_bytes;
+  // In entries, of which each takes this much at least.
+  const auto over_memory = [&]() -> int64_t {
+    constexpr int64_t kLeastEntryBytes = 4;
+    if (options.max_memory_bytes == 0) return 0;
+    const int64_t bytes = counters.memory_bytes.load(std::memory_order_relaxed) - options.max_memory_bytes;
+    return bytes <= 0 ? 0 : (bytes + kLeastEntryBytes - 1) / kLeastEntryBytes;
   };
-  if (!over_cap() && !over_memory()) return;
+  if (over_cap() <= 0 && over_memory() <= 0) return;
   MutexLock lock(&eviction_mutex_);
   RefreshAlgorithms();
   EvictWhile(over_cap, counters.evicted_for_cap);
   EvictWhile(over_memory, counters.evicted_for_memory);
 }
 
-void ShardedIndex::EvictWhile(absl::FunctionRef<bool()> over, std::atomic<int64_t>* evicted) {
-  while (over()) {
+void ShardedIndex::EvictWhile(absl::FunctionRef<int64_t()> excess, std::atomic<int64_t>* evicted) {
+  while (excess() > 0) {
     const EvictionQueue::Head head = context_.cap_queue.First();
     if (head.presence == nullptr) return;
-    shards_[head.shard]->EvictForBound(over, kStepBlocks, evicted);
+    shards_[head.shard]->EvictForBound(excess, kStepBlocks, evicted);
   }
 }
 
@@ -327,6 +334,7 @@ IndexStats ShardedIndex::Stats() const {
   IndexStats stats;
   stats.prefixes = counters.prefixes.load(std::memory_order_relaxed);
   stats.entries = counters.entries.load(std::memory_order_relaxed);
+  stats.runs = counters.runs.load(std::memory_order_relaxed);
   stats.memory_bytes = counters.memory_bytes.load(std::memory_order_relaxed);
   for (size_t i = 0; i < 2; ++i) {
     stats.evicted_for_cap[i] = counters.evicted_for_cap[i].load(std::memory_order_relaxed);
@@ -371,6 +379,7 @@ absl::Status ShardedIndex::CheckInvariants() const {
   }
   const IndexStats stats = Stats();
   if (counted.entries != stats.entries) return absl::InternalError("S2: the index's entries");
+  if (counted.runs != stats.runs) return absl::InternalError("S2: the index's runs");
   if (counted.prefixes != stats.prefixes) return absl::InternalError("S2: the index's prefixes");
   if (stats.entries == 0 && context_.counters.idle_replicas.load() == 0 && stats.memory_bytes != 0) {
     return absl::InternalError("an empty index accounts for " + std::to_string(stats.memory_bytes) + " bytes");

@@ -39,9 +39,12 @@ struct Universe {
     adapters.push_back("");
     std::mt19937_64 random(seed);
     for (size_t i = 0; i < size.hashes; ++i) {
-      const size_t width = random() % 3 == 0 ? 1 + random() % kMaxBlockHashBytes : kPackedHashBytes;
+      const size_t narrowest = i < 256 ? 1 : 2;
+      const size_t width =
+          random() % 3 == 0 ? narrowest + random() % (kMaxBlockHashBytes + 1 - narrowest) : kPackedHashBytes;
       std::string hash(width, static_cast<char>('a' + i % 3));  // many share all bytes but the last
       hash.back() = static_cast<char>(i);
+      if (i >= 256) hash[width - 2] = static_cast<char>(i >> 8);
       if (i == 0) hash = BytesOf(0);  // at least one is packed
       if (hash.size() == kPackedHashBytes) packed.push_back(LoadBigEndian64(hash.data()));
       hashes.push_back(std::move(hash));
@@ -86,10 +89,11 @@ class RandomObservations {
   }
   ScopeKey Scope() { return {Any(universe_.tenants), Any(universe_.models), Any(universe_.schemes)}; }
 
-  // 1 to 40 hashes: mostly few, mostly from the root of a family, seldom without any order.
+  // Mostly few hashes, mostly from the root of a family, seldom without any order. In large universes some are longer
+  // than what an engine may keep in one piece.
   std::vector<std::string> ChainHashes() {
-    const size_t length = 1 + Below(OneIn(4) ? 40 : 8);
     const std::vector<std::string>& family = Any(universe_.families);
+    const size_t length = 1 + Below(OneIn(8) && family.size() > 256 ? family.size() : OneIn(4) ? 40 : 8);
     const size_t start = OneIn(4) ? Below(family.size()) : 0;
     const bool disorderly = OneIn(20);
     std::vector<std::string> chain;
@@ -107,8 +111,13 @@ class RandomObservations {
     if (packed.empty()) packed.push_back(Any(universe_.packed));
     return packed;
   }
+  // Half of the time as many for each block but the last, which may be partial; else any.
   std::vector<int32_t> Tokens(size_t count) {
-    std::vector<int32_t> tokens(count);
+    std::vector<int32_t> tokens(count, OneIn(4) ? 32 : 16);
+    if (OneIn(2)) {
+      if (OneIn(2)) tokens.back() = static_cast<int32_t>(Below(16));
+      return tokens;
+    }
     for (int32_t& each : tokens) each = OneIn(8) ? 0 : static_cast<int32_t>(1 + Below(64));
     return tokens;
   }
@@ -125,6 +134,7 @@ class RandomObservations {
                           .retains_all = OneIn(6)};
     for (size_t i = Below(4); i > 0; --i) update.prefixes.push_back(Prefix());
     if (OneIn(5)) {
+      if (OneIn(2)) update.evicted_hashes = EvictedStretch();
       for (size_t i = Below(4); i > 0; --i) update.evicted_hashes.push_back(Any(universe_.hashes));
       for (size_t i = Below(4); i > 0; --i) update.evicted_hashes_u64.push_back(Any(universe_.packed));
       if (OneIn(10)) update.evicted_hashes.push_back(std::string(OneIn(2) ? 0 : kMaxBlockHashBytes + 1, 'x'));
@@ -206,6 +216,13 @@ class RandomObservations {
     if (OneIn(6)) prefix.adapter_id = Any(universe_.adapters);
     if (OneIn(25)) Spoil(&prefix);
     return prefix;
+  }
+
+  // What an engine that runs out of room lets go of: a stretch of a chain, tail first or head first.
+  std::vector<std::string> EvictedStretch() {
+    std::vector<std::string> stretch = ChainHashes();
+    if (OneIn(2)) std::reverse(stretch.begin(), stretch.end());
+    return stretch;
   }
 
   // Mostly makes it malformed.

@@ -96,6 +96,8 @@ class Chain {
   bool empty() const { return hashes_.empty(); }
   const BlockHashSpan& hashes() const { return hashes_; }
   BlockHash hash(size_t i) const { return hashes_[i]; }
+  // Whether all blocks have the same number of tokens by construction.
+  bool is_uniform() const { return block_tokens_ == nullptr; }
   int32_t tokens(size_t i) const { return block_tokens_ != nullptr ? block_tokens_[i] : tokens_per_block_; }
 
  private:

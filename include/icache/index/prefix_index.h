@@ -105,6 +105,7 @@ struct CacheState {
 struct IndexStats {
   int64_t prefixes = 0;
   int64_t entries = 0;
+  int64_t runs = 0;          // stretches of blocks stored as one: how far chains are in one piece
   int64_t memory_bytes = 0;  // what the index accounts for
   // Entries evicted so far, [algorithm] with kLru and kLfu as indices.
   int64_t evicted_for_cap[2] = {0, 0};
