@@ -90,7 +90,9 @@ const Setting kSettings[] = {
     {"index.max_memory_bytes", "--max-memory-bytes", "N", "bytes", AtLeast(0),
      "Most memory that the index accounts for. 0 = no cap.", ICACHE_SLOT(index.max_memory_bytes)},
     {"index.max_idle_replicas", "--max-idle-replicas", "N", "replicas", AtLeast(1),
-     "Replicas that are kept for their stats or fence alone, over all tenants.", ICACHE_SLOT(index.max_idle_replicas)},
+     "Replicas that are kept for their stats or fence alone, over all tenants; with index.max_memory_bytes, as many at "
+     "most as fit in an eighth of it.",
+     ICACHE_SLOT(index.max_idle_replicas)},
     {"index.hot_threshold", "--hot-threshold", "N", "lookups", From(1, std::numeric_limits<int32_t>::max()),
      "Access count from which GetCacheState counts a prefix as hot.", ICACHE_SLOT(index.hot_threshold)},
     {"index.shard_count", "--shard-count", "N", "shards", PowerOfTwo{1024},

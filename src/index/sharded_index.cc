@@ -389,6 +389,18 @@ absl::Status ShardedIndex::CheckInvariants() const {
   return absl::OkStatus();
 }
 
+// What a replica without entries may take, with names as long as they may be.
+constexpr int64_t kIdleReplicaBytes = 4096;
+
+// Replicas without entries are not evicted for the sake of memory: at most an eighth of it is theirs.
+IndexOptions WithRoomForEntries(IndexOptions options) {
+  if (options.max_memory_bytes > 0) {
+    const int64_t share = options.max_memory_bytes / 8 / kIdleReplicaBytes;
+    options.max_idle_replicas = std::clamp<int64_t>(share, 1, options.max_idle_replicas);
+  }
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefixIndex>> CreateShardedIndex(const IndexOptions& options,
@@ -404,7 +416,7 @@ absl::StatusOr<std::unique_ptr<PrefixIndex>> CreateShardedIndex(const IndexOptio
       !std::has_single_bit(static_cast<uint32_t>(options.shard_count))) {
     return out_of_range("shard_count", options.shard_count, "a power of two in 1..1024");
   }
-  return std::make_unique<ShardedIndex>(options, retention);
+  return std::make_unique<ShardedIndex>(WithRoomForEntries(options), retention);
 }
 
 }  // namespace icache
