@@ -26,7 +26,7 @@ endfunction()
 #             [TIMEOUT seconds])
 #
 # One googletest program, run by ctest as one test named <name>. The target `threaded_tests` builds those of the labels
-# concurrency and integration, which are what the thread sanitizer is for. Headers: tests/precompiled/.
+# concurrency and integration, which are what the thread sanitizer is for.
 add_custom_target(threaded_tests)
 
 function(icache_test)
@@ -41,11 +41,6 @@ function(icache_test)
   set_target_properties(${TEST_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_include_directories(${TEST_NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${TEST_NAME} PRIVATE ${TEST_DEPS} GTest::gmock GTest::gtest_main icache_compile)
-  if(TEST_DEPS MATCHES "icache::(proto|rpc|daemon|load|bridge)")
-    target_precompile_headers(${TEST_NAME} REUSE_FROM icache_precompiled_wire)
-  else()
-    target_precompile_headers(${TEST_NAME} REUSE_FROM icache_precompiled)
-  endif()
   target_compile_definitions(${TEST_NAME} PRIVATE
     ICACHE_TEST_DATA_DIR="${CMAKE_SOURCE_DIR}/tests/data" ICACHE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     ICACHE_BINARY_DIR="${CMAKE_BINARY_DIR}")
