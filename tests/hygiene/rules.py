@@ -63,7 +63,7 @@ CORE_C_HEADERS = {"pthread.h", "sys/mman.h"}
 C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|fcntl|limits|netdb|poll|pthread|sched|signal|time|unistd)\.h$")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
-CMAKE_ROOM = re.compile(r"icache_room\s*\(([^)]*)\)")
+CMAKE_ROOM = re.compile(r"icache_room\s*\(([^)]*?)(?:PRECOMPILE[^)]*)?\)")
 CMAKE_WORDS = {"NAME", "SRCS", "DEPS", "PRIVATE_DEPS"}
 
 SKIPPED_FOLDERS = {".git", ".cache", "build", "__pycache__"}

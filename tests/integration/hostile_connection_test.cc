@@ -81,10 +81,10 @@ TEST_F(HostileConnectionTest, RunningOutOfFileDescriptorsIsOutlived) {
     std::vector<std::unique_ptr<RawHttp2>> crowd;
     for (int i = 0; i < 32; ++i) crowd.push_back(std::make_unique<RawHttp2>(grpc_port()));
     ASSERT_TRUE(Eventually([&] { return icached_->FdCount() >= most; }));
-    EXPECT_EQ(client_->Lookup(Lookup("hash")).reason_code(), "UNKNOWN_TENANT");  // who is in is served
+    EXPECT_EQ(client_->Lookup(Lookup("hash")).reason_code(), "NO_HINT");  // who is in is served
   }
   WireClient newcomer(icached_->grpc_address());
-  EXPECT_EQ(newcomer.Lookup(Lookup("hash")).reason_code(), "UNKNOWN_TENANT");
+  EXPECT_EQ(newcomer.Lookup(Lookup("hash")).reason_code(), "NO_HINT");
   ExpectServes();
 }
 

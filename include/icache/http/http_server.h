@@ -33,7 +33,7 @@ namespace icache {
 struct HttpServerOptions {
   std::string address = "0.0.0.0:8080";       // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
   unsigned max_connections = 1024;            // >= 1
-  unsigned max_connections_per_address = 16;  // >= 1
+  unsigned max_connections_per_address = 64;  // >= 1
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
   absl::Duration idle_timeout = absl::Seconds(10);  // whole seconds without a byte sent or received, >= 1 s
 };
