@@ -17,8 +17,8 @@ using ::testing::SizeIs;
 constexpr int kLongestChain = 65'536;
 constexpr int64_t kMebibyte = 1 << 20;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kFreedMemoryIsKept = true;  // for a while, by the sanitizer's quarantine
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kFreedMemoryIsKept = true;  // for a while, by the sanitizer
 #else
 constexpr bool kFreedMemoryIsKept = false;
 #endif
