@@ -188,7 +188,7 @@ class PolicySetBuilder {
     reader.ReadManifest(document, read_metadata, read_spec);
     ReportBounds(CheckPolicy(policy), document, reader, problems);
     if (ClaimTenant(tenant_id, "metadata.namespace", "a policy", document, reader, problems, &policy_places_)) {
-      set_.AddPolicy(*tenant_id, policy);
+      set_.AddPolicy(*tenant_id, policy, policy_places_.find(*tenant_id)->second);
     }
   }
 

@@ -13,6 +13,7 @@
 #include "icache/policy/policy_store.h"
 #include "icache/routing/router.h"
 #include "icache/rpc/rpc_server.h"
+#include "icache/telemetry/build_info.h"
 #include "icache/telemetry/logging.h"
 #include "icache/telemetry/metrics.h"
 
@@ -114,6 +115,7 @@ absl::Status Server::StartHttp() {
 absl::Status Server::StartRpc() {
   RpcOptions options;
   options.addresses = options_.grpc_addresses;
+  options.version = CompiledBuild().version;
   options.lookup_threads = options_.lookup_threads > 0
                                ? options_.lookup_threads
                                : std::clamp<int>(std::thread::hardware_concurrency(), 1, kMaxLookupThreads);

@@ -242,6 +242,9 @@ class Shard {
   void Read(const ScopeKey& key, absl::FunctionRef<void(const ScopeView&)> reader)
       ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   CacheState GetState(std::string_view tenant_id, std::string_view model_id) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // The shard's part of PrefixIndex::ListHeld.
+  void ListModels(std::string_view tenant_id, NameList* names) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ListSchemes(std::string_view tenant_id, std::string_view model_id, NameList* names) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Adds what this shard holds to `counted`, for the index to compare with its counters.
   absl::Status CheckInvariants(IndexStats* counted) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);

@@ -152,6 +152,16 @@ class Shard::View final : public ScopeView {
     return found != model_->replicas.end() && IsPresent(found->second);
   }
 
+  std::optional<absl::Time> LeaseOf(std::string_view replica_id) const override {
+    if (scope_ == nullptr) return std::nullopt;
+    auto replica = model_->replicas.find(replica_id);
+    if (replica == model_->replicas.end()) return std::nullopt;
+    auto presence = replica->second.presences.find(const_cast<Scope*>(scope_));
+    if (presence == replica->second.presences.end()) return std::nullopt;
+    const int64_t lease_us = presence->second->lease_us.load(std::memory_order_relaxed);
+    return lease_us == kNoTime ? std::nullopt : std::optional(absl::FromUnixMicros(lease_us));
+  }
+
   void ForEachStats(absl::FunctionRef<void(std::string_view, const ReplicaStats&, bool)> visit) const override {
     if (model_ == nullptr) return;
     for (const auto& [name, replica] : model_->replicas) {
@@ -375,6 +385,22 @@ CacheState Shard::GetState(std::string_view tenant_id, std::string_view model_id
   std::sort(state.replicas.begin(), state.replicas.end(),
             [](const ReplicaState& a, const ReplicaState& b) { return a.replica_id < b.replica_id; });
   return state;
+}
+
+void Shard::ListModels(std::string_view tenant_id, NameList* names) {
+  ReaderLock lock(&mutex_);
+  for (const auto& [key, model] : models_) {
+    if (key.tenant_id == tenant_id && model.prefixes.load(std::memory_order_relaxed) > 0) names->Add(key.model_id);
+  }
+}
+
+void Shard::ListSchemes(std::string_view tenant_id, std::string_view model_id, NameList* names) {
+  ReaderLock lock(&mutex_);
+  const Model* const model = FindModel(tenant_id, model_id);
+  if (model == nullptr) return;
+  for (const auto& [hash_scheme, scope] : model->scopes) {
+    if (!scope.by_name.empty()) names->Add(hash_scheme);
+  }
 }
 
 }  // namespace icache

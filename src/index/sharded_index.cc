@@ -65,6 +65,7 @@ class ShardedIndex final : public PrefixIndex {
   IndexStats Stats() const override;
   bool HoldsModel(std::string_view model_id) const override;
   void ForEachModel(absl::FunctionRef<void(std::string_view, const ModelStats&)> visit) const override;
+  void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override;
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override
       ABSL_LOCKS_EXCLUDED(quota_mutex_);
   absl::Status CheckInvariants() const override;
@@ -363,6 +364,18 @@ void ShardedIndex::ForEachModel(absl::FunctionRef<void(std::string_view, const M
     stats.last_applied = last_us == kNoTime ? absl::InfinitePast() : absl::FromUnixMicros(last_us);
     visit(record.name, stats);
   });
+}
+
+void ShardedIndex::ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const {
+  if (tenant_id.empty()) {
+    context_.tenants.ForEach([&](const Tenant& tenant) {
+      if (tenant.prefixes.load(std::memory_order_relaxed) > 0) names->Add(tenant.name);
+    });
+  } else if (model_id.empty()) {
+    for (const auto& shard : shards_) shard->ListModels(tenant_id, names);
+  } else {
+    ShardOf(tenant_id, model_id).ListSchemes(tenant_id, model_id, names);
+  }
 }
 
 void ShardedIndex::ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const {

@@ -5,11 +5,6 @@
 namespace icache {
 namespace {
 
-int32_t BlockSizeOf(std::string_view model_id, const RouterOptions& options) {
-  const auto found = options.block_size_by_model.find(model_id);
-  return found == options.block_size_by_model.end() ? options.block_size : found->second;
-}
-
 std::optional<LookupKey> ExactKey(std::string_view prefix_hash, int32_t tokens) {
   const BlockHash hash(prefix_hash);
   if (!hash.IsValid()) return std::nullopt;
@@ -20,7 +15,7 @@ std::optional<LookupKey> ExactKey(std::string_view prefix_hash, int32_t tokens) 
 std::optional<LookupKey> FingerprintedKey(const LookupRequest& request, bool as_chain, const RouterOptions& options,
                                           std::vector<uint64_t>* prefix_hashes) {
   if (request.token_ids.size() > options.max_token_ids) return std::nullopt;
-  const int32_t block_size = BlockSizeOf(request.model_id, options);
+  const int32_t block_size = options.BlockSizeOf(request.model_id);
   if (!FingerprintPrefixes(request.token_ids, block_size, /*parent=*/std::nullopt, prefix_hashes).ok() ||
       prefix_hashes->empty()) {
     return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "routing/affinity.h"
 #include "routing/diagnosis.h"
+#include "routing/explain_trace.h"
 #include "routing/gates/candidates.h"
 #include "routing/gates/floors.h"
 #include "routing/request_input.h"
@@ -48,17 +49,19 @@ enum class Finding {
 
 }  // namespace
 
-// One call, from its first check to its answer.
+// One call, from its first check to its answer. What it does on its way it tells `trace`.
+template <typename Trace>
 class Router::Call {
  public:
   Call(const Router& router, const LookupRequest& request, const CachePolicy& policy, absl::Time received_at,
-       LookupScratch::Buffers* buffers, LookupAnswer* answer)
+       Trace trace, LookupScratch::Buffers* buffers, LookupAnswer* answer)
       : router_(router),
         request_(request),
         policy_(policy),
         ttl_(router.policies_->TtlOf(policy)),
         deadline_(DeadlineOf(request, policy, received_at)),
         now_(router.clock_->Now()),
+        trace_(std::move(trace)),
         buffers_(*buffers),
         answer_(*answer) {}
 
@@ -73,10 +76,12 @@ class Router::Call {
 
     const std::optional<LookupKey> key =
         ResolveKey(request_, resolved, policy_, router_.options_, &buffers_.prefix_hashes);
+    trace_.OnInput(resolved, key);
     if (DeadlineHasPassed()) return ReasonCode::kTimeout;
     if (!key.has_value()) return ReasonCode::kNoHint;
 
     const PrefixGate gate = PassPrefixGate(key->tokens, policy_);
+    trace_.OnGate(gate);
     if (gate == PrefixGate::kShut) return ReasonCode::kNoHint;
 
     answer_.adapter_id = request_.adapter_id;
@@ -91,12 +96,24 @@ class Router::Call {
     return reason;
   }
 
+  Trace& trace() { return trace_; }
+
  private:
   bool DeadlineHasPassed() const { return deadline_ < absl::InfiniteFuture() && router_.clock_->Now() >= deadline_; }
 
   // Steps 5 to 10, under the index's lock.
   ReasonCode AskIndex(const ScopeView& view, const LookupKey& key, PrefixGate gate) {
-    Finding finding = Find(view, key);
+    const RankContext context{
+        .now = now_, .ttl = ttl_, .ttft_ms = request_.ttft_ms, .replicas_in_scope = view.ReplicaCount()};
+    std::string_view pick;
+    const ReasonCode reason = Decide(view, key, context, gate, &pick);
+    trace_.OnIndexAsked(view, key, context, buffers_.matches, reason, pick);
+    return reason;
+  }
+
+  ReasonCode Decide(const ScopeView& view, const LookupKey& key, const RankContext& context, PrefixGate gate,
+                    std::string_view* pick) {
+    Finding finding = Find(view, key, context);
     if (DeadlineHasPassed()) return ReasonCode::kTimeout;
 
     if (finding == Finding::kMiss) {
@@ -104,34 +121,35 @@ class Router::Call {
       finding = Finding::kNone;
     }
     finding = PassFloors(finding, gate);
-    const std::string_view pick = finding == Finding::kNone ? PickAffinity(view, key) : std::string_view();
+    if (finding == Finding::kNone) *pick = PickAffinity(view, key);
     // The last look at the clock: from here on the answer counts as delivered.
     if (DeadlineHasPassed()) return ReasonCode::kTimeout;
 
     switch (finding) {
       case Finding::kPrefixMatch:
         DeliverRows();
-        if (policy_.eviction == EvictionAlgorithm::kLfu) CreditDelivered(view, key);
+        trace_.OnRows(RowStage::kDelivered, buffers_.rows);
+        if (Trace::kCreditsDelivered && policy_.eviction == EvictionAlgorithm::kLfu) CreditDelivered(view, key);
         return ReasonCode::kPrefixMatch;
       case Finding::kTenantHot:
         DeliverRows();
+        trace_.OnWarmRows(RowStage::kDelivered, buffers_.rows);
         return ReasonCode::kTenantHot;
       case Finding::kMiss:
       case Finding::kNone:
         break;
     }
-    if (pick.empty()) return ReasonCode::kNoHint;
-    DeliverPick(pick);
+    if (pick->empty()) return ReasonCode::kNoHint;
+    DeliverPick(*pick);
     return ReasonCode::kAffinityHint;
   }
 
   // Steps 5 and 6: matches and ranks; leaves the candidates' rows in buffers_.rows.
-  Finding Find(const ScopeView& view, const LookupKey& key) {
-    const RankContext context{
-        .now = now_, .ttl = ttl_, .ttft_ms = request_.ttft_ms, .replicas_in_scope = view.ReplicaCount()};
+  Finding Find(const ScopeView& view, const LookupKey& key, const RankContext& context) {
     Match(view, key);
     RankMatches(buffers_.matches, key.kind == KeyKind::kChain ? MatchKind::kChain : MatchKind::kExact, context,
                 router_.options_.ranker, &buffers_.rows);
+    trace_.OnRows(RowStage::kRanked, buffers_.rows);
     if (!buffers_.rows.empty()) return Admit(Finding::kPrefixMatch);
     if (key.kind == KeyKind::kChain) return Finding::kMiss;
 
@@ -140,6 +158,7 @@ class Router::Call {
       if (present) buffers_.warm.push_back({.replica_id = replica_id, .stats = &stats});
     });
     RankTenantHot(buffers_.warm, context, router_.options_.ranker, &buffers_.rows);
+    trace_.OnWarmRows(RowStage::kRanked, buffers_.rows);
     if (buffers_.rows.empty()) return Finding::kMiss;
     return policy_.enable_tenant_hot ? Admit(Finding::kTenantHot) : Finding::kNone;
   }
@@ -162,14 +181,21 @@ class Router::Call {
   // Drops the rows that are no candidates: `finding`, or none when no row is left.
   Finding Admit(Finding finding) {
     buffers_.candidates.Filter(&buffers_.rows);
+    TraceRows(RowStage::kAdmitted, finding);
     return buffers_.rows.empty() ? Finding::kNone : finding;
+  }
+
+  void TraceRows(RowStage stage, Finding finding) {
+    if (finding == Finding::kPrefixMatch) trace_.OnRows(stage, buffers_.rows);
+    if (finding == Finding::kTenantHot) trace_.OnWarmRows(stage, buffers_.rows);
   }
 
   // Step 8.
   Finding PassFloors(Finding finding, PrefixGate gate) {
     if (gate == PrefixGate::kDowngrade) return Finding::kNone;
+    if (finding == Finding::kPrefixMatch) ApplyFloors(policy_, &buffers_.rows);
+    TraceRows(RowStage::kAboveFloors, finding);
     if (finding != Finding::kPrefixMatch) return finding;
-    ApplyFloors(policy_, &buffers_.rows);
     return buffers_.rows.empty() ? Finding::kNone : finding;
   }
 
@@ -242,6 +268,7 @@ class Router::Call {
   const absl::Duration ttl_;
   const absl::Time deadline_;
   const absl::Time now_;  // ages everything in this call
+  Trace trace_;
   LookupScratch::Buffers& buffers_;
   LookupAnswer& answer_;
 };
@@ -276,7 +303,7 @@ absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_
                               LookupAnswer* answer) const {
   const std::shared_ptr<const PolicySet> policies = policies_->Current();
   const CachePolicy& policy = policies->PolicyFor(request.tenant_id);
-  answer->reason = Call(*this, request, policy, received_at, scratch->buffers_.get(), answer).Run();
+  answer->reason = Call(*this, request, policy, received_at, NoTrace(), scratch->buffers_.get(), answer).Run();
 
   const absl::Duration latency = std::max(clock_->Now() - received_at, absl::ZeroDuration());
   if (observer_ != nullptr) {
@@ -289,6 +316,49 @@ absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_
                          .matched_tokens = matched ? answer->rows.front().matched_tokens : 0});
   }
   return latency;
+}
+
+void Router::Explain(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
+                     Explanation* explanation) const {
+  *explanation = Explanation();
+  const std::shared_ptr<const PolicySet> policies = policies_->Current();
+  const CachePolicy& policy = policies->PolicyFor(request.tenant_id);
+  explanation->now = clock_->Now();
+  explanation->block_size = options_.BlockSizeOf(request.model_id);
+  explanation->policy = {.policy = policy,
+                         .ttl = policies_->TtlOf(policy),
+                         .quota = policies->QuotaFor(request.tenant_id),
+                         .source = std::string(policies->SourceOf(request.tenant_id))};
+
+  LookupAnswer& answer = explanation->answer;
+  Call call(*this, request, policy, received_at, ExplainTrace(request, policy, options_, explanation),
+            scratch->buffers_.get(), &answer);
+  answer.reason = call.Run();
+  explanation->latency = std::max(clock_->Now() - received_at, absl::ZeroDuration());
+  index_->Read({request.tenant_id, request.model_id, request.hash_scheme},
+               [&](const ScopeView& view) { call.trace().ExplainScope(view); });
+  AddNames(request, &explanation->scope);
+  call.trace().Conclude(answer.reason);
+}
+
+void Router::AddNames(const LookupRequest& request, ScopeExplanation* scope) const {
+  switch (scope->known) {
+    case KnownKeys::kIndexEmpty:
+      return;
+    case KnownKeys::kUnknownTenant:
+      index_->ListHeld("", "", &scope->names);
+      return;
+    case KnownKeys::kUnknownModel:
+      index_->ListHeld(request.tenant_id, "", &scope->names);
+      return;
+    case KnownKeys::kUnknownHashScheme:
+    case KnownKeys::kScopeKnown:
+      index_->ListHeld(request.tenant_id, request.model_id, &scope->names);
+      break;
+  }
+  index_->ForEachModel([&](std::string_view model_id, const ModelStats& stats) {
+    if (model_id == request.model_id) scope->last_observation = stats.last_applied;
+  });
 }
 
 }  // namespace icache

@@ -9,6 +9,7 @@
 namespace icache {
 namespace {
 
+namespace ops = ::inferencecache::ops::v1alpha1;
 namespace wire = ::inferencecache::v1alpha1;
 
 template <typename T>
@@ -57,6 +58,84 @@ CacheEventType EventTypeFromWire(wire::CacheEvent::Type type) {
     default:  // an open enum: any number may arrive
       return CacheEventType::kUnspecified;
   }
+}
+
+int64_t MicrosOrZero(std::optional<absl::Time> time) {
+  return time.has_value() && *time > absl::InfinitePast() ? absl::ToUnixMicros(*time) : 0;
+}
+
+void PolicyToWire(const PolicyExplanation& explained, ops::Policy* message) {
+  const CachePolicy& policy = explained.policy;
+  message->set_source(explained.source);
+  message->set_eviction(policy.eviction == EvictionAlgorithm::kLfu ? "LFU" : "LRU");
+  message->set_eviction_ttl_us(absl::ToInt64Microseconds(explained.ttl));
+  message->set_minimum_prefix_tokens(policy.minimum_prefix_tokens);
+  message->set_minimum_matched_tokens(policy.minimum_matched_tokens);
+  message->set_routing_floor_score(policy.routing_floor_score);
+  message->set_affinity_routing(policy.affinity_routing);
+  message->set_lookup_timeout_ms(policy.lookup_timeout_ms);
+  message->set_enable_chain_matching(policy.enable_chain_matching);
+  message->set_require_chain(policy.require_chain);
+  message->set_enable_tenant_hot(policy.enable_tenant_hot);
+  if (explained.quota.has_value()) message->set_max_index_entries(*explained.quota);
+}
+
+void ScopeToWire(const ScopeExplanation& scope, ops::Scope* message) {
+  message->set_tenant_known(scope.known > KnownKeys::kUnknownTenant);
+  message->set_model_known(scope.known > KnownKeys::kUnknownModel);
+  message->set_hash_scheme_known(scope.known > KnownKeys::kUnknownHashScheme);
+  auto* const names = scope.known == KnownKeys::kUnknownTenant  ? message->mutable_tenants()
+                      : scope.known == KnownKeys::kUnknownModel ? message->mutable_models()
+                                                                : message->mutable_hash_schemes();
+  for (const std::string& name : scope.names.names()) names->Add(std::string(name));
+  message->set_names_omitted(static_cast<int64_t>(scope.names.omitted()));
+  message->set_replicas_present(static_cast<int64_t>(scope.replica_count));
+  for (const PresentReplica& replica : scope.replicas) {
+    ops::Replica* row = message->add_replicas();
+    row->set_replica_id(replica.replica_id);
+    row->set_lease_us(MicrosOrZero(replica.lease));
+    row->set_stats_reported_us(MicrosOrZero(replica.stats_reported));
+    row->set_last_seen_us(MicrosOrZero(replica.last_seen));
+  }
+  message->set_last_observation_us(MicrosOrZero(scope.last_observation));
+}
+
+void MatchToWire(const MatchExplanation& match, ops::Match* message) {
+  message->set_replica_id(match.replica_id);
+  message->set_outcome(static_cast<ops::Outcome>(match.outcome));
+  message->set_matched_blocks(match.matched_blocks);
+  message->set_matched_tokens(match.matched_tokens);
+  message->set_blocks_ignoring_age(match.blocks_ignoring_age);
+  message->set_age_us(absl::ToInt64Microseconds(match.age));
+  message->set_age_source(static_cast<ops::Match::AgeSource>(match.age_source));
+  message->set_tier(TierToWire(match.tier));
+  message->set_freshness(match.freshness);
+  message->set_pressure(match.pressure);
+  message->set_pressure_source(static_cast<ops::Match::PressureSource>(match.pressure_source));
+  message->set_pressure_factor(match.pressure_factor);
+  message->set_slo_bias(match.slo_bias);
+  message->set_distinguishing_power(match.distinguishing_power);
+  message->set_k(static_cast<int64_t>(match.k));
+  message->set_n(static_cast<int64_t>(match.n));
+  message->set_score(match.score);
+}
+
+void TenantHotToWire(const TenantHotExplanation& hot, ops::TenantHot* message) {
+  message->set_tried(hot.tried);
+  message->set_because(hot.because);
+  for (const WarmExplanation& replica : hot.replicas) {
+    ops::WarmReplica* row = message->add_replicas();
+    row->set_replica_id(replica.replica_id);
+    row->set_warm(replica.warm);
+    if (replica.warm) row->set_outcome(static_cast<ops::Outcome>(replica.outcome));
+    row->set_hit_rate(replica.hit_rate);
+    row->set_stats_age_us(absl::ToInt64Microseconds(replica.stats_age));
+    row->set_recency(replica.recency);
+    row->set_pressure_factor(replica.pressure_factor);
+    row->set_slo_bias(replica.slo_bias);
+    row->set_score(replica.score);
+  }
+  message->set_replicas_omitted(static_cast<int64_t>(hot.omitted));
 }
 
 StatsReport StatsFromWire(const wire::ReplicaStats& message) {
@@ -178,6 +257,29 @@ void CacheStateToWire(const CacheState& state, wire::GetCacheStateResponse* mess
   }
   message->mutable_summary()->set_total_prefixes(state.total_prefixes);
   message->mutable_summary()->set_hot_prefixes(state.hot_prefixes);
+}
+
+void ExplanationToWire(const Explanation& explanation, ops::ExplainRouteResponse* message) {
+  message->Clear();
+  LookupAnswerToWire(explanation.answer, explanation.latency, message->mutable_answer());
+  message->set_because(explanation.because);
+  message->mutable_daemon()->set_time_us(absl::ToUnixMicros(explanation.now));
+  message->mutable_daemon()->set_block_size(explanation.block_size);
+  PolicyToWire(explanation.policy, message->mutable_policy());
+  message->mutable_input()->set_kind(static_cast<ops::Input::Kind>(explanation.input.kind));
+  message->mutable_input()->set_blocks(static_cast<int64_t>(explanation.input.blocks));
+  message->mutable_input()->set_tokens(explanation.input.tokens);
+  message->mutable_input()->set_problem(explanation.input.problem);
+  ScopeToWire(explanation.scope, message->mutable_scope());
+  message->set_index_consulted(explanation.index_consulted);
+  for (const MatchExplanation& match : explanation.matches) MatchToWire(match, message->add_matches());
+  message->set_matches_omitted(static_cast<int64_t>(explanation.matches_omitted));
+  if (explanation.tenant_hot.has_value()) TenantHotToWire(*explanation.tenant_hot, message->mutable_tenant_hot());
+  if (explanation.affinity.has_value()) {
+    message->mutable_affinity()->set_tried(explanation.affinity->tried);
+    message->mutable_affinity()->set_because(explanation.affinity->because);
+    message->mutable_affinity()->set_replica_id(explanation.affinity->replica_id);
+  }
 }
 
 }  // namespace icache

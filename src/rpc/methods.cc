@@ -49,4 +49,14 @@ void LookupPDRouteMethod::Handle(const grpc::ServerContext& /*context*/, absl::T
   response->set_reason_code("NO_HINT");
 }
 
+void ExplainRouteMethod::Handle(const grpc::ServerContext& context, absl::Time received_at,
+                                const wire::LookupRouteRequest& request,
+                                inferencecache::ops::v1alpha1::ExplainRouteResponse* response) {
+  Explanation explanation;
+  router_->Explain(view_.Read(request, DeadlineOf(context)), received_at, &scratch_, &explanation);
+  ExplanationToWire(explanation, response);
+  response->mutable_daemon()->set_version(version_);
+  view_.Trim(max_recycled_bytes());
+}
+
 }  // namespace icache

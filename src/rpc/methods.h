@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <utility>
 
 #include "icache/base/clock.h"
 #include "icache/index/ingest_observer.h"
@@ -9,6 +11,7 @@
 #include "icache/routing/router.h"
 #include "icache/rpc/conversions.h"
 #include "icache/rpc/rpc_server.h"
+#include "inferencecache/ops/v1alpha1/ops.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.pb.h"
 #include "rpc/unary_call.h"
 
@@ -79,6 +82,24 @@ class LookupPDRouteMethod final : public MessageMethod<inferencecache::v1alpha1:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupPDRouteRequest& request,
               inferencecache::v1alpha1::LookupPDRouteResponse* response) override;
+};
+
+class ExplainRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupRouteRequest,
+                                                      inferencecache::ops::v1alpha1::ExplainRouteResponse> {
+ public:
+  // `version` is the daemon's.
+  ExplainRouteMethod(const RpcBackend& backend, std::string version, size_t max_recycled_bytes)
+      : MessageMethod(backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
+
+ private:
+  void Handle(const grpc::ServerContext& context, absl::Time received_at,
+              const inferencecache::v1alpha1::LookupRouteRequest& request,
+              inferencecache::ops::v1alpha1::ExplainRouteResponse* response) override;
+
+  const Router* const router_;
+  const std::string version_;
+  LookupScratch scratch_;
+  LookupRequestView view_;
 };
 
 }  // namespace icache

@@ -89,6 +89,7 @@ class RpcServer::Impl {
   const RpcOptions options_;
   const RpcBackend backend_;
   RpcService service_;
+  OpsService ops_service_;
   HealthService health_service_;
   ServingState serving_;
   StreamLimit lookup_streams_{options_.max_lookup_streams};
@@ -118,6 +119,7 @@ absl::Status RpcServer::Impl::Start() {
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
+  builder.RegisterService(&ops_service_);
   builder.RegisterService(&health_service_);
   for (int i = 0; i < options_.lookup_threads; ++i) AddLookupQueue("lookup-" + std::to_string(i), &builder);
   for (int i = 0; i < options_.ingest_threads; ++i) AddIngestQueue("ingest-" + std::to_string(i), &builder);
@@ -165,6 +167,8 @@ void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilde
                   std::make_unique<PublishEventMethod>(backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),
                   std::make_unique<GetCacheStateMethod>(backend_, max_bytes), kPostedOthers);
+  queue->AddUnary(CallsOf(&ops_service_, &OpsService::RequestExplainRoute),
+                  std::make_unique<ExplainRouteMethod>(backend_, options_.version, max_bytes), kPostedOthers);
 
   sinks_.push_back(std::make_unique<UpdateSink>(backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
 namespace icache {
@@ -20,6 +21,10 @@ using RpcService = WireService::WithRawMethod_RenderTemplate<WireService::WithRa
         WireService::WithRawMethod_GetCacheState<WireService::WithRawMethod_ReportCacheState<
             WireService::WithRawMethod_PublishEvent<WireService::WithRawMethod_StreamCacheEvents<
                 WireService::WithRawMethod_StreamMetrics<WireService::Service>>>>>>>>>;
+
+using WireOps = inferencecache::ops::v1alpha1::Ops;
+
+using OpsService = WireOps::WithRawMethod_ExplainRoute<WireOps::Service>;
 
 using WireHealth = grpc::health::v1::Health;
 

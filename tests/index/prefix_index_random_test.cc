@@ -359,7 +359,9 @@ class Run {
 
   void CompareScope(const ScopeKey& scope) {
     const auto ask = [&](const PrefixIndex& index) {
-      std::tuple<KnownKeys, std::vector<std::string>, std::map<std::string, bool>> answer;
+      std::tuple<KnownKeys, std::vector<std::string>, std::map<std::string, bool>,
+                 std::map<std::string, std::optional<absl::Time>>>
+          answer;
       index.Read(scope, [&](const ScopeView& view) {
         std::get<0>(answer) = view.Known();
         for (size_t i = 0; i < view.ReplicaCount(); ++i) std::get<1>(answer).emplace_back(view.ReplicaAt(i));
@@ -367,10 +369,23 @@ class Run {
           std::get<2>(answer).emplace(replica, present);
           EXPECT_EQ(present, view.HasReplica(replica));
         });
+        for (const std::string& replica : universe_.replicas) std::get<3>(answer)[replica] = view.LeaseOf(replica);
       });
       return answer;
     };
     EXPECT_EQ(ask(*engine_), ask(*model_)) << scope.tenant_id << "/" << scope.model_id << "/" << scope.hash_scheme;
+    CompareNames("", "");
+    CompareNames(scope.tenant_id, "");
+    CompareNames(scope.tenant_id, scope.model_id);
+  }
+
+  void CompareNames(std::string_view tenant, std::string_view model) {
+    NameList actual(/*limit=*/2);
+    NameList expected(/*limit=*/2);
+    engine_->ListHeld(tenant, model, &actual);
+    model_->ListHeld(tenant, model, &expected);
+    EXPECT_EQ(actual.names(), expected.names());
+    EXPECT_EQ(actual.omitted(), expected.omitted());
   }
 
   void CompareState(std::string_view tenant, std::string_view model) {

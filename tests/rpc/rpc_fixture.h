@@ -66,6 +66,9 @@ class GatedIndex final : public PrefixIndex {
   void ForEachModel(absl::FunctionRef<void(std::string_view, const ModelStats&)> visit) const override {
     index_->ForEachModel(visit);
   }
+  void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override {
+    index_->ListHeld(tenant_id, model_id, names);
+  }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override {
     index_->ForEachQuotaTenant(visit);
   }

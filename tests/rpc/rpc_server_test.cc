@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "tests/rpc/rpc_fixture.h"
 
 namespace icache::testing {
 
 namespace health = ::grpc::health::v1;
+namespace ops = ::inferencecache::ops::v1alpha1;
 
 namespace {
 
@@ -133,6 +135,41 @@ TEST_F(RpcServerTest, MalformedEventIsAccepted) {
   ASSERT_TRUE(stub_->PublishEvent(&context, wire::CacheEvent(), &ack).ok());
   EXPECT_TRUE(ack.accepted());
   EXPECT_FALSE(observer_.last_result().applied);
+}
+
+TEST_F(RpcServerTest, ExplainsWhatALookupAnswers) {
+  options_.version = "1.2.3";
+  StartServer();
+  ASSERT_TRUE(Report(Update("r0", "hash")).ok());
+  grpc::ClientContext lookup_context;
+  wire::LookupRouteResponse answer;
+  ASSERT_TRUE(stub_->LookupRoute(&lookup_context, Lookup("hash"), &answer).ok());
+  grpc::ClientContext context;
+  ops::ExplainRouteResponse explanation;
+  ASSERT_TRUE(ops::Ops::NewStub(channel_)->ExplainRoute(&context, Lookup("hash"), &explanation).ok());
+  answer.set_lookup_latency_us(explanation.answer().lookup_latency_us());
+  EXPECT_EQ(explanation.answer().SerializeAsString(), answer.SerializeAsString());
+  EXPECT_EQ(explanation.daemon().version(), "1.2.3");
+  EXPECT_EQ(explanation.input().kind(), ops::Input::CHAIN);
+  EXPECT_EQ(explanation.scope().replicas_present(), 1);
+  ASSERT_EQ(explanation.matches_size(), 1);
+  EXPECT_EQ(explanation.matches(0).outcome(), ops::RETURNED);
+  EXPECT_EQ(explanation.matches(0).pressure_source(), ops::Match::NO_STATS);
+}
+
+TEST_F(RpcServerTest, AnExplanationNamesWhatExists) {
+  StartServer();
+  ASSERT_TRUE(Report(Update("r0", "hash")).ok());
+  wire::LookupRouteRequest request = Lookup("hash");
+  request.set_model_id("other");
+  grpc::ClientContext context;
+  ops::ExplainRouteResponse explanation;
+  ASSERT_TRUE(ops::Ops::NewStub(channel_)->ExplainRoute(&context, request, &explanation).ok());
+  EXPECT_EQ(explanation.answer().reason_code(), "UNKNOWN_MODEL");
+  EXPECT_TRUE(explanation.scope().tenant_known());
+  EXPECT_FALSE(explanation.scope().model_known());
+  ASSERT_EQ(explanation.scope().models_size(), 1);
+  EXPECT_EQ(explanation.scope().models(0), "model");
 }
 
 TEST_F(RpcServerTest, NoTemplateIsFound) {

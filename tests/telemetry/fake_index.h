@@ -32,6 +32,7 @@ class FakeIndex final : public PrefixIndex {
   ApplyResult ApplyEvent(const CacheEvent&, absl::Time) override { return {}; }
   void Read(const ScopeKey&, absl::FunctionRef<void(const ScopeView&)>) const override {}
   CacheState GetState(std::string_view, std::string_view) const override { return {}; }
+  void ListHeld(std::string_view, std::string_view, NameList*) const override {}
   size_t Sweep(absl::Time) override { return 0; }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 };

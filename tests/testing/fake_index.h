@@ -64,6 +64,7 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
   size_t Sweep(absl::Time) override { std::abort(); }
   IndexStats Stats() const override { std::abort(); }
   void ForEachModel(absl::FunctionRef<void(std::string_view, const ModelStats&)>) const override { std::abort(); }
+  void ListHeld(std::string_view, std::string_view, NameList*) const override {}
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)>) const override { std::abort(); }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 
@@ -92,6 +93,7 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
   bool HasReplica(std::string_view replica_id) const override {
     return std::find(replicas.begin(), replicas.end(), replica_id) != replicas.end();
   }
+  std::optional<absl::Time> LeaseOf(std::string_view) const override { return std::nullopt; }
   void ForEachStats(absl::FunctionRef<void(std::string_view, const ReplicaStats&, bool)> visit) const override {
     for (const auto& [replica_id, row] : stats) visit(replica_id, row, HasReplica(replica_id));
   }

@@ -169,6 +169,12 @@ class NaiveIndex::View final : public ScopeView {
   }
   bool HasReplica(std::string_view replica_id) const override { return replicas_.count(replica_id) > 0; }
 
+  std::optional<absl::Time> LeaseOf(std::string_view replica_id) const override {
+    const auto lease = index_->leases_.find(
+        {std::string(tenant_), std::string(model_), std::string(scheme_), std::string(replica_id)});
+    return lease == index_->leases_.end() ? std::nullopt : std::optional(lease->second);
+  }
+
   void ForEachStats(absl::FunctionRef<void(std::string_view replica_id, const ReplicaStats& stats, bool present)> visit)
       const override {
     for (const auto& [row, stats] : index_->stats_) {
@@ -431,6 +437,21 @@ void NaiveIndex::ForEachModel(absl::FunctionRef<void(std::string_view model_id, 
     for (const auto& [row, replica_stats] : stats_) stats.stats_rows += row.model == model ? 1 : 0;
     visit(model, stats);
   }
+}
+
+void NaiveIndex::ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const {
+  std::set<std::string> found;
+  for (const auto& [key, entry] : entries_) {
+    const PrefixKey& prefix = key.prefix;
+    if (tenant_id.empty()) {
+      found.insert(prefix.tenant);
+    } else if (model_id.empty() && prefix.tenant == tenant_id) {
+      found.insert(prefix.model);
+    } else if (prefix.tenant == tenant_id && prefix.model == model_id) {
+      found.insert(prefix.scheme);
+    }
+  }
+  for (const std::string& name : found) names->Add(name);
 }
 
 void NaiveIndex::ForEachQuotaTenant(

@@ -46,6 +46,7 @@ class NaiveIndex final : public PrefixIndex {
   IndexStats Stats() const override;
   bool HoldsModel(std::string_view model_id) const override;
   void ForEachModel(absl::FunctionRef<void(std::string_view model_id, const ModelStats& stats)> visit) const override;
+  void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override;
   void ForEachQuotaTenant(
       absl::FunctionRef<void(std::string_view tenant_id, int64_t evicted_prefixes)> visit) const override;
   // Nothing here is stored twice, so nothing can disagree.

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "icache/base/block_hash.h"
+#include "icache/index/name_list.h"
 #include "icache/index/observation.h"
 #include "icache/index/retention.h"
 
@@ -76,6 +78,8 @@ class ScopeView {
   // The i-th of them in bytewise order of their names; i < ReplicaCount(). O(1).
   virtual std::string_view ReplicaAt(size_t i) const = 0;
   virtual bool HasReplica(std::string_view replica_id) const = 0;
+  // The lease of a replica in the scope; nullopt without one. O(1).
+  virtual std::optional<absl::Time> LeaseOf(std::string_view replica_id) const = 0;
 
   // Calls `visit` for each stats row of (tenant, model), with whether its replica is present in the scope. Views and
   // references stay valid as long as this view. O(rows).
@@ -147,6 +151,10 @@ class PrefixIndex {
   // Calls `visit` for each model that does, in no order. `visit` must not call the index.
   virtual void ForEachModel(
       absl::FunctionRef<void(std::string_view model_id, const ModelStats& stats)> visit) const = 0;
+
+  // Adds the names of what holds prefixes to `names`: all tenants; the tenant's models when `tenant_id` is not ""; the
+  // hash schemes of its model when `model_id` is not "" either. For operators: O(tenants), O(models) or O(schemes).
+  virtual void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const = 0;
 
   // Calls `visit` for each tenant that has a quota, with the prefixes evicted for it so far. `visit` must not call the
   // index.

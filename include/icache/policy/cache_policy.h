@@ -33,20 +33,26 @@ class PolicySet {
  public:
   PolicySet() = default;
 
-  // False when the tenant has one already; nothing has changed then.
-  bool AddPolicy(std::string_view tenant_id, const CachePolicy& policy);
+  // `source` says where the policy stands. False when the tenant has one already; nothing has changed then.
+  bool AddPolicy(std::string_view tenant_id, const CachePolicy& policy, std::string_view source = {});
   // `max_prefixes` nullopt: the tenant is named without a quota. False when the tenant is named already.
   bool AddTenant(std::string_view tenant_id, std::optional<int64_t> max_prefixes);
 
   // The tenant's policy or the defaults; valid as long as the set.
   const CachePolicy& PolicyFor(std::string_view tenant_id) const;
+  // Where the tenant's policy stands; "" for the defaults. Valid as long as the set.
+  std::string_view SourceOf(std::string_view tenant_id) const;
   std::optional<int64_t> QuotaFor(std::string_view tenant_id) const;
 
   size_t policy_count() const { return policies_.size(); }
   size_t tenant_count() const { return quotas_.size(); }
 
+  // The tenants that the set names, by policy or by quota, in bytewise order. O(n log n).
+  std::vector<std::string> Tenants() const;
+
  private:
   StringMap<CachePolicy> policies_;
+  StringMap<std::string> sources_;  // of policies_
   StringMap<std::optional<int64_t>> quotas_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -14,11 +15,18 @@
 #include "icache/index/prefix_index.h"
 #include "icache/policy/policy_store.h"
 #include "icache/ranking/ranking.h"
+#include "icache/routing/explanation.h"
 #include "icache/routing/lookup.h"
 
 namespace icache {
 
 struct RouterOptions {
+  // The tokens per block of `model_id`.
+  int32_t BlockSizeOf(std::string_view model_id) const {
+    const auto found = block_size_by_model.find(model_id);
+    return found == block_size_by_model.end() ? block_size : found->second;
+  }
+
   int32_t block_size = 16;                 // tokens per block for fingerprinting token ids, >= 1
   StringMap<int32_t> block_size_by_model;  // overrides, >= 1
   RankerOptions ranker;
@@ -51,8 +59,18 @@ class Router {
   absl::Duration Lookup(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
                         LookupAnswer* answer) const;
 
+  // Replaces `explanation` by what Lookup() would answer, and why. Runs the same steps, but credits nothing and tells
+  // the observer nothing. The answer's adapter points into the request. Thread-safe likewise.
+  // O(the lookup + rows log rows + names of the level that a miss ended on).
+  void Explain(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
+               Explanation* explanation) const;
+
  private:
+  template <typename Trace>
   class Call;  // one lookup in progress
+
+  // What the index holds in the place of an unknown key, and when it last heard of the model.
+  void AddNames(const LookupRequest& request, ScopeExplanation* scope) const;
 
   const RouterOptions options_;
   const PrefixIndex* const index_;

@@ -13,7 +13,9 @@
 #include "absl/time/time.h"
 #include "icache/index/observation.h"
 #include "icache/index/prefix_index.h"
+#include "icache/routing/explanation.h"
 #include "icache/routing/lookup.h"
+#include "inferencecache/ops/v1alpha1/ops.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.pb.h"
 
 namespace icache {
@@ -59,5 +61,8 @@ void LookupAnswerToWire(const LookupAnswer& answer, absl::Duration latency,
 
 // Replaces `message`.
 void CacheStateToWire(const CacheState& state, inferencecache::v1alpha1::GetCacheStateResponse* message);
+
+// Replaces `message`; the daemon's version is left out.
+void ExplanationToWire(const Explanation& explanation, inferencecache::ops::v1alpha1::ExplainRouteResponse* message);
 
 }  // namespace icache

@@ -1,9 +1,9 @@
-// RpcServer: the InferenceCache service over gRPC, with health and reflection.
+// RpcServer: the InferenceCache and Ops services over gRPC, with health and reflection.
 //
 // Threads: each completion queue has one thread of its own and everything posted on a queue is touched by that thread
 // alone, so calls need no locks. Gateways' calls and the health service go to the lookup queues; observations
-// (ReportCacheState, PublishEvent), GetCacheState and the observers' streams go to the ingest queues, so a long update
-// never holds up a lookup.
+// (ReportCacheState, PublishEvent), GetCacheState, ExplainRoute and the observers' streams go to the ingest queues, so
+// a long update never holds up a lookup.
 //
 // gRPC's types stay in src/rpc/.
 #pragma once
@@ -27,6 +27,8 @@ struct RpcOptions {
   // "HOST:PORT" or "unix:/path"; at least one. Port 0 takes a free port. A socket file that no server listens on is
   // replaced.
   std::vector<std::string> addresses;
+
+  std::string version;  // of the daemon, as operators are told
 
   int lookup_threads = 1;  // queues for unary calls, >= 1
   int ingest_threads = 1;  // queues for observations, >= 1
