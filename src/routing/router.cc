@@ -18,13 +18,11 @@ namespace icache {
 struct LookupScratch::Buffers {
   std::vector<uint64_t> prefix_hashes;
   CandidateFilter candidates;
-  std::vector<ReplicaMatch> matches;
-  std::vector<WarmCandidate> warm;
+  std::vector<ReplicaMatch> matches;  // what the rows are made of
   std::vector<ScoredReplica> rows;
   SeedHasher seed_hasher;
   std::vector<std::string_view> present;
   std::vector<ReplicaMatch> credited;
-  std::vector<ReplicaScore> spare_rows;  // rows of longer answers, kept for their strings
 };
 
 LookupScratch::LookupScratch() : buffers_(std::make_unique<Buffers>()) {}
@@ -64,7 +62,7 @@ class Router::Call {
 
   // Fills the answer's rows and adapter, and returns its reason.
   ReasonCode Run() {
-    ResizeRows(0);
+    answer_.rows.Resize(0);
     answer_.adapter_id = {};
     if (now_ >= deadline_) return ReasonCode::kTimeout;
 
@@ -135,11 +133,11 @@ class Router::Call {
     if (!buffers_.rows.empty()) return Admit(Finding::kPrefixMatch);
     if (key.kind == KeyKind::kChain) return Finding::kMiss;
 
-    buffers_.warm.clear();
+    buffers_.matches.clear();
     view.ForEachStats([this](std::string_view replica_id, const ReplicaStats& stats, bool present) {
-      if (present) buffers_.warm.push_back({.replica_id = replica_id, .stats = &stats});
+      if (present) buffers_.matches.push_back({.replica_id = replica_id, .tier = Tier::kUnknown, .stats = &stats});
     });
-    RankTenantHot(buffers_.warm, context, router_.options_.ranker, &buffers_.rows);
+    RankTenantHot(buffers_.matches, context, router_.options_.ranker, &buffers_.rows);
     if (buffers_.rows.empty()) return Finding::kMiss;
     return policy_.enable_tenant_hot ? Admit(Finding::kTenantHot) : Finding::kNone;
   }
@@ -161,7 +159,7 @@ class Router::Call {
 
   // Drops the rows that are no candidates: `finding`, or none when no row is left.
   Finding Admit(Finding finding) {
-    buffers_.candidates.Filter(&buffers_.rows);
+    buffers_.candidates.Filter(buffers_.matches, &buffers_.rows);
     return buffers_.rows.empty() ? Finding::kNone : finding;
   }
 
@@ -189,20 +187,21 @@ class Router::Call {
     if (request_.max_replicas > 0 && rows.size() > static_cast<size_t>(request_.max_replicas)) {
       rows.resize(static_cast<size_t>(request_.max_replicas));
     }
-    ResizeRows(rows.size());
+    answer_.rows.Resize(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
+      const ReplicaMatch& match = buffers_.matches[rows[i].match];
       ReplicaScore& out = answer_.rows[i];
-      out.replica_id.assign(rows[i].replica_id);
+      out.replica_id.assign(match.replica_id);
       out.score = rows[i].score;
       out.matched_tokens = rows[i].matched_tokens;
       out.estimated_cache_hit_prob = rows[i].hit_probability;
-      out.tier = rows[i].tier;
+      out.tier = match.tier;
     }
   }
 
   void DeliverPick(std::string_view replica_id) {
-    ResizeRows(1);
-    ReplicaScore& out = answer_.rows.front();
+    answer_.rows.Resize(1);
+    ReplicaScore& out = answer_.rows[0];
     out.replica_id.assign(replica_id);
     out.score = 0;
     out.matched_tokens = 0;
@@ -219,21 +218,6 @@ class Router::Call {
     } else {
       view.CreditHash(request_.adapter_id, key.hash, buffers_.credited);
     }
-  }
-
-  // Gives the answer `count` rows without freeing the strings of those it had.
-  void ResizeRows(size_t count) {
-    std::vector<ReplicaScore>& rows = answer_.rows;
-    std::vector<ReplicaScore>& spare = buffers_.spare_rows;
-    while (rows.size() > count) {
-      spare.push_back(std::move(rows.back()));
-      rows.pop_back();
-    }
-    while (rows.size() < count && !spare.empty()) {
-      rows.push_back(std::move(spare.back()));
-      spare.pop_back();
-    }
-    rows.resize(count);
   }
 
   const Router& router_;
