@@ -191,7 +191,8 @@ void BM_RankMatches(benchmark::State& state) {
     ReplicaMatch& match = matches.emplace_back();
     match.replica_id = names[i];
     match.matched_tokens = static_cast<int32_t>(16 * (1 + random() % 64));
-    match.last_seen = now - absl::Seconds(random() % 600);
+    match.name_order = static_cast<uint32_t>(random());
+    match.last_seen_us = absl::ToUnixMicros(now - absl::Seconds(random() % 600));
   }
   std::vector<ScoredReplica> ranked;
   const RankContext context{.now = now, .ttl = kTtl, .replicas_in_scope = 2 * count};

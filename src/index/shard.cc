@@ -46,6 +46,10 @@ std::string_view Truncated(std::string_view text, size_t limit) {
 
 }  // namespace
 
+void Scope::NumberNames(size_t first) {
+  for (size_t i = first; i < by_name.size(); ++i) slots[by_name[i]->slot].name_order = static_cast<uint32_t>(i);
+}
+
 Shard::Shard(IndexContext* context, size_t number)
     : context_(context),
       number_(number),
@@ -152,10 +156,11 @@ Presence& Shard::MakePresence(Scope& scope, Replica& replica) {
     scope.free_slots.pop_back();
   }
   scope.slots[presence->slot] = {.presence = presence.get(), .replica = &replica, .name = replica.name};
-  scope.by_name.insert(
+  const auto place = scope.by_name.insert(
       std::lower_bound(scope.by_name.begin(), scope.by_name.end(), replica.name,
                        [](const Presence* present, const std::string& name) { return present->replica->name < name; }),
       presence.get());
+  scope.NumberNames(static_cast<size_t>(place - scope.by_name.begin()));
   Account(kPresenceBytes);
   return *presence;
 }
@@ -253,11 +258,11 @@ void Shard::DestroyPresence(Presence& presence) {
   {
     WriterLock structure(&mutex_);
     DrainCredits();  // the last ones, while its slot still means this presence
+    const uint32_t name_order = scope.slots[presence.slot].name_order;
     scope.slots[presence.slot] = {};
     scope.free_slots.push_back(presence.slot);
-    scope.by_name.erase(std::lower_bound(
-        scope.by_name.begin(), scope.by_name.end(), replica.name,
-        [](const Presence* present, const std::string& name) { return present->replica->name < name; }));
+    scope.by_name.erase(scope.by_name.begin() + name_order);
+    scope.NumberNames(name_order);
     replica.presences.erase(&scope);  // `presence` is gone
     Account(-kPresenceBytes);
     if (scope.by_name.empty()) {

@@ -14,7 +14,8 @@
 //       replica presences, stats or a fence, a model replicas.
 //   S2  The counts of prefixes (partition, scope, model, tenant, model record, index), entries (presence, partition of
 //       a presence, index) and runs (index) are exact, and, once credits are drained, so is Model::hot_prefixes.
-//   S3  Slots and presences of a scope name each other; Scope::by_name is sorted bytewise.
+//   S3  Slots and presences of a scope name each other; Scope::by_name is sorted bytewise, and slots know
+//       their places in it.
 //   S4  The spans of a run are sorted by (slot, start), not empty, within the run, and those of a slot do not overlap;
 //       neighbours that say the same are one span.
 //   S5  A block is in the table exactly once while it is live, and not at all while it is dead; Run::live counts.
@@ -133,9 +134,13 @@ struct Scope {
     Presence* presence = nullptr;  // null = free
     const Replica* replica = nullptr;
     std::string_view name;
+    uint32_t name_order = 0;  // its place in by_name
   };
 
   Scope(Model* in, std::string_view scheme) : model(in), hash_scheme(scheme) {}
+
+  // Tells the slots of by_name[first] and all after it where in by_name they stand.
+  void NumberNames(size_t first);
 
   Model* const model;
   const std::string hash_scheme;

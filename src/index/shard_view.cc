@@ -344,9 +344,10 @@ class Shard::View final : public ScopeView {
     const Scope::Slot& slot = scope_->slots[progress.slot];
     matches->push_back({.replica_id = slot.name,
                         .slot = progress.slot,
+                        .name_order = slot.name_order,
                         .matched_blocks = progress.blocks,
                         .matched_tokens = tokens,
-                        .last_seen = absl::FromUnixMicros(progress.seen_us),
+                        .last_seen_us = progress.seen_us,
                         .tier = progress.tier,
                         .stats = slot.replica->stats.get()});
   }

@@ -1,6 +1,7 @@
 #include "routing/explain_trace.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -60,19 +61,25 @@ PressureSource PressureSourceOf(const ReplicaStats* stats, const RankContext& co
 
 absl::Duration AgeOf(absl::Time time, absl::Time now) { return std::max(now - time, absl::ZeroDuration()); }
 
+float FreshnessOf(absl::Time time, absl::Time now, absl::Duration ttl) {
+  return Freshness(absl::ToInt64Microseconds(now - time), absl::ToInt64Microseconds(ttl));
+}
+
 }  // namespace
 
-void ExplainTrace::Progress::Reach(RowStage stage, const std::vector<ScoredReplica>& left) {
-  if (stage == RowStage::kRanked) {
-    rows = left;
-    reached.assign(rows.size(), stage);
-    return;
-  }
+std::vector<size_t> ExplainTrace::Progress::Places() const {
+  std::vector<size_t> places(matches.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) places[rows[i].match] = i;
+  return places;
+}
+
+void ExplainTrace::OnRows(RowKind kind, RowStage stage, const std::vector<ScoredReplica>& left) {
+  Progress& progress = ProgressOf(kind);
   // Rows may have been dropped since, but stay in order.
   size_t next = 0;
-  for (size_t i = 0; i < rows.size() && next < left.size(); ++i) {
-    if (rows[i].replica_id != left[next].replica_id) continue;
-    reached[i] = stage;
+  for (size_t i = 0; i < progress.rows.size() && next < left.size(); ++i) {
+    if (progress.rows[i].match != left[next].match) continue;
+    progress.reached[i] = stage;
     ++next;
   }
 }
@@ -90,21 +97,21 @@ void ExplainTrace::OnInput(const ResolvedChain& resolved, const std::optional<Lo
 }
 
 void ExplainTrace::OnIndexAsked(const ScopeView& view, const LookupKey& key, const RankContext& context,
-                                absl::Span<const ReplicaMatch> matches, ReasonCode reason, std::string_view pick) {
-  ExplainMatches(view, key, context, matches, reason);
-  ExplainTenantHot(view, key, context, reason);
+                                ReasonCode reason, std::string_view pick) {
+  ExplainMatches(view, key, context, reason);
+  ExplainTenantHot(key, context, reason);
   ExplainAffinity(key, reason, pick);
   out_.index_consulted = true;
 }
 
-RowOutcome ExplainTrace::OutcomeOf(RowStage reached, const ScoredReplica& row, ReasonCode reason, bool is_match) const {
+RowOutcome ExplainTrace::OutcomeOf(RowStage reached, const ScoredReplica& row, ReasonCode reason, RowKind kind) const {
   switch (reached) {
     case RowStage::kRanked:
       return RowOutcome::kNoCandidate;
     case RowStage::kAdmitted:
       if (reason == ReasonCode::kTimeout) return RowOutcome::kTimedOut;
       if (gate_ == PrefixGate::kDowngrade) return RowOutcome::kBelowMinimumPrefixTokens;
-      if (is_match && row.matched_tokens < policy_.minimum_matched_tokens) {
+      if (kind == RowKind::kMatch && row.matched_tokens < policy_.minimum_matched_tokens) {
         return RowOutcome::kBelowMinimumMatchedTokens;
       }
       return RowOutcome::kBelowRoutingFloorScore;
@@ -138,7 +145,7 @@ void ExplainTrace::ExplainScope(const ScopeView& view) {
 }
 
 void ExplainTrace::ExplainMatches(const ScopeView& view, const LookupKey& key, const RankContext& context,
-                                  absl::Span<const ReplicaMatch> matches, ReasonCode reason) {
+                                  ReasonCode reason) {
   std::vector<ReplicaMatch> ignoring_age;
   switch (key.kind) {
     case KeyKind::kNothing:
@@ -150,23 +157,20 @@ void ExplainTrace::ExplainMatches(const ScopeView& view, const LookupKey& key, c
       view.MatchChain(request_.adapter_id, key.chain, absl::InfinitePast(), &ignoring_age);
       break;
   }
-  absl::flat_hash_map<std::string_view, const ReplicaMatch*, StringHash, StringEqual> live;
-  for (const ReplicaMatch& match : matches) live.emplace(match.replica_id, &match);
-  absl::flat_hash_map<std::string_view, size_t, StringHash, StringEqual> rank;
+  const std::vector<size_t> places = matched_.Places();
+  absl::flat_hash_map<std::string_view, size_t, StringHash, StringEqual> live;  // number of the match
+  for (size_t i = 0; i < matched_.matches.size(); ++i) live.emplace(matched_.matches[i].replica_id, i);
   std::vector<int32_t> tokens;  // of the ranked rows, for k
-  for (size_t i = 0; i < matched_.rows.size(); ++i) {
-    rank.emplace(matched_.rows[i].replica_id, i);
-    tokens.push_back(matched_.rows[i].matched_tokens);
-  }
+  for (const ScoredReplica& row : matched_.rows) tokens.push_back(row.matched_tokens);
   std::sort(tokens.begin(), tokens.end());
 
-  // Who holds anything at all, ranked ones first.
-  const auto rank_of = [&rank](const ReplicaMatch& match) {
-    const auto found = rank.find(match.replica_id);
-    return found == rank.end() ? rank.size() : found->second;
+  // Whoever holds anything at all, ranked ones first.
+  const auto place_of = [&](const ReplicaMatch& match) {
+    const auto found = live.find(match.replica_id);
+    return found == live.end() ? matched_.rows.size() : places[found->second];
   };
   std::sort(ignoring_age.begin(), ignoring_age.end(), [&](const ReplicaMatch& a, const ReplicaMatch& b) {
-    return std::pair(rank_of(a), a.replica_id) < std::pair(rank_of(b), b.replica_id);
+    return std::pair(place_of(a), a.replica_id) < std::pair(place_of(b), b.replica_id);
   });
   if (ignoring_age.size() > kMaxExplainedReplicas) {
     out_.matches_omitted = ignoring_age.size() - kMaxExplainedReplicas;
@@ -176,25 +180,26 @@ void ExplainTrace::ExplainMatches(const ScopeView& view, const LookupKey& key, c
   const bool tight = IsTight(context.ttft_ms, options_.ranker);
   for (const ReplicaMatch& dead_or_alive : ignoring_age) {
     const auto alive = live.find(dead_or_alive.replica_id);
-    const ReplicaMatch& match = alive == live.end() ? dead_or_alive : *alive->second;
+    const ReplicaMatch& match = alive == live.end() ? dead_or_alive : matched_.matches[alive->second];
+    const absl::Time last_seen = absl::FromUnixMicros(match.last_seen_us);
     MatchExplanation& row = out_.matches.emplace_back();
     row.replica_id = std::string(match.replica_id);
     row.blocks_ignoring_age = dead_or_alive.matched_blocks;
-    row.age = AgeOf(match.last_seen, context.now);
-    row.age_source = view.LeaseOf(match.replica_id) == match.last_seen ? AgeSource::kLease : AgeSource::kEntry;
+    row.age = AgeOf(last_seen, context.now);
+    row.age_source = view.LeaseOf(match.replica_id) == last_seen ? AgeSource::kLease : AgeSource::kEntry;
     row.tier = match.tier;
-    row.freshness = Freshness(context.now - match.last_seen, context.ttl);
+    row.freshness = FreshnessOf(last_seen, context.now, context.ttl);
     row.pressure_source = PressureSourceOf(match.stats, context);
     if (row.pressure_source == PressureSource::kStats) row.pressure = match.stats->pressure;
-    row.pressure_factor = PressureFactor(match.stats, options_.ranker.pressure_weight, context.now, context.ttl);
+    row.pressure_factor = PressureFactor(match.stats, options_.ranker.pressure_weight, context.now - context.ttl);
     row.slo_bias = SloBias(row.freshness, tight, options_.ranker);
     row.n = context.replicas_in_scope;
     if (alive == live.end()) continue;  // it has expired
 
     row.matched_blocks = match.matched_blocks;
     row.matched_tokens = match.matched_tokens;
-    const size_t place = rank_of(match);
-    if (place == rank.size()) {
+    const size_t place = places[alive->second];
+    if (place == matched_.rows.size()) {
       if (row.freshness > 0) row.outcome = RowOutcome::kNoTokens;
       continue;
     }
@@ -205,60 +210,51 @@ void ExplainTrace::ExplainMatches(const ScopeView& view, const LookupKey& key, c
             : static_cast<size_t>(tokens.end() - std::lower_bound(tokens.begin(), tokens.end(), match.matched_tokens));
     row.distinguishing_power = DistinguishingPower(row.k, row.n);
     row.score = ranked.score;
-    row.outcome = OutcomeOf(matched_.reached[place], ranked, reason, /*is_match=*/true);
+    row.outcome = OutcomeOf(matched_.reached[place], ranked, reason, RowKind::kMatch);
   }
 }
 
-void ExplainTrace::ExplainTenantHot(const ScopeView& view, const LookupKey& key, const RankContext& context,
-                                    ReasonCode reason) {
+void ExplainTrace::ExplainTenantHot(const LookupKey& key, const RankContext& context, ReasonCode reason) {
   TenantHotExplanation& hot = out_.tenant_hot.emplace();
   hot.tried = matched_.rows.empty() && key.kind != KeyKind::kChain;
   if (!hot.tried) {
     hot.because = matched_.rows.empty() ? "a chain was asked for" : "replicas hold the prefix";
     return;
   }
-  absl::flat_hash_map<std::string_view, size_t, StringHash, StringEqual> rank;
-  for (size_t i = 0; i < warm_.rows.size(); ++i) rank.emplace(warm_.rows[i].replica_id, i);
-  const auto rank_of = [&rank](std::string_view replica_id) {
-    const auto found = rank.find(replica_id);
-    return found == rank.end() ? rank.size() : found->second;
-  };
-  std::vector<WarmCandidate> candidates;
-  view.ForEachStats([&](std::string_view replica_id, const ReplicaStats& stats, bool present) {
-    if (present) candidates.push_back({.replica_id = replica_id, .stats = &stats});
+  const std::vector<size_t> places = warm_.Places();
+  std::vector<size_t> order(warm_.matches.size());  // numbers of candidates, warm ones first
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(places[a], warm_.matches[a].replica_id) < std::pair(places[b], warm_.matches[b].replica_id);
   });
-  std::sort(candidates.begin(), candidates.end(), [&](const WarmCandidate& a, const WarmCandidate& b) {
-    return std::pair(rank_of(a.replica_id), a.replica_id) < std::pair(rank_of(b.replica_id), b.replica_id);
-  });
-  if (candidates.size() > kMaxExplainedReplicas) {
-    hot.omitted = candidates.size() - kMaxExplainedReplicas;
-    candidates.resize(kMaxExplainedReplicas);
+  if (order.size() > kMaxExplainedReplicas) {
+    hot.omitted = order.size() - kMaxExplainedReplicas;
+    order.resize(kMaxExplainedReplicas);
   }
   const RankerOptions& ranker = options_.ranker;
-  for (const WarmCandidate& candidate : candidates) {
-    const ReplicaStats& stats = *candidate.stats;
+  for (const size_t candidate : order) {
+    const ReplicaStats& stats = *warm_.matches[candidate].stats;
     WarmExplanation& row = hot.replicas.emplace_back();
-    row.replica_id = std::string(candidate.replica_id);
+    row.replica_id = std::string(warm_.matches[candidate].replica_id);
     row.hit_rate = stats.hit_rate;
     row.stats_age = AgeOf(stats.reported, context.now);
     row.recency = ranker.tenant_hot_max_age > absl::ZeroDuration()
-                      ? Freshness(context.now - stats.reported, ranker.tenant_hot_max_age)
+                      ? FreshnessOf(stats.reported, context.now, ranker.tenant_hot_max_age)
                       : 0;
-    row.pressure_factor = PressureFactor(&stats, ranker.pressure_weight, context.now, context.ttl);
+    row.pressure_factor = PressureFactor(&stats, ranker.pressure_weight, context.now - context.ttl);
     row.slo_bias = SloBias(row.recency, IsTight(context.ttft_ms, ranker), ranker);
-    const size_t place = rank_of(candidate.replica_id);
-    row.warm = place < rank.size();
+    const size_t place = places[candidate];
+    row.warm = place < warm_.rows.size();
     if (!row.warm) continue;
     row.score = warm_.rows[place].score;
-    row.outcome = policy_.enable_tenant_hot
-                      ? OutcomeOf(warm_.reached[place], warm_.rows[place], reason, /*is_match=*/false)
-                      : RowOutcome::kDisabled;
+    row.outcome = policy_.enable_tenant_hot ? OutcomeOf(warm_.reached[place], warm_.rows[place], reason, RowKind::kWarm)
+                                            : RowOutcome::kDisabled;
   }
   if (ranker.tenant_hot_max_age <= absl::ZeroDuration()) {
     hot.because = "the daemon's ranker.tenant_hot_max_age turns it off";
   } else if (warm_.rows.empty()) {
-    hot.because = candidates.empty() ? "no replica of the scope has reported stats"
-                                     : "no replica of the scope is warm enough, lately enough";
+    hot.because = warm_.matches.empty() ? "no replica of the scope has reported stats"
+                                        : "no replica of the scope is warm enough, lately enough";
   } else if (!policy_.enable_tenant_hot) {
     hot.because = "the policy does not enable it";
   } else {

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "icache/base/block_hash.h"
 #include "icache/index/prefix_index.h"
 #include "icache/policy/cache_policy.h"
@@ -23,6 +22,9 @@
 
 namespace icache {
 
+// Rows are replicas that hold the key, or replicas that are warm in general.
+enum class RowKind { kMatch, kWarm };
+
 // How far rows have come.
 enum class RowStage : uint8_t { kRanked, kAdmitted, kAboveFloors, kDelivered };
 
@@ -32,10 +34,9 @@ class NoTrace {
 
   void OnInput(const ResolvedChain&, const std::optional<LookupKey>&) {}
   void OnGate(PrefixGate) {}
-  void OnRows(RowStage, const std::vector<ScoredReplica>&) {}
-  void OnWarmRows(RowStage, const std::vector<ScoredReplica>&) {}
-  void OnIndexAsked(const ScopeView&, const LookupKey&, const RankContext&, absl::Span<const ReplicaMatch>, ReasonCode,
-                    std::string_view) {}
+  void OnRanked(RowKind, const std::vector<ReplicaMatch>&, const std::vector<ScoredReplica>&) {}
+  void OnRows(RowKind, RowStage, const std::vector<ScoredReplica>&) {}
+  void OnIndexAsked(const ScopeView&, const LookupKey&, const RankContext&, ReasonCode, std::string_view) {}
 };
 
 // Writes one Explanation. Under the index's lock it does O(rows) work beside the lookup's own, most of it after the
@@ -52,12 +53,16 @@ class ExplainTrace {
   // The input was read: `key` is what came of it.
   void OnInput(const ResolvedChain& resolved, const std::optional<LookupKey>& key);
   void OnGate(PrefixGate gate) { gate_ = gate; }
-  // The rows of a PREFIX_MATCH, or of a TENANT_HOT, that are left at a stage, in order.
-  void OnRows(RowStage stage, const std::vector<ScoredReplica>& rows) { matched_.Reach(stage, rows); }
-  void OnWarmRows(RowStage stage, const std::vector<ScoredReplica>& rows) { warm_.Reach(stage, rows); }
+  // `rows` are the `matches` that were ranked, in order.
+  void OnRanked(RowKind kind, const std::vector<ReplicaMatch>& matches, const std::vector<ScoredReplica>& rows) {
+    ProgressOf(kind) = {
+        .matches = matches, .rows = rows, .reached = std::vector<RowStage>(rows.size(), RowStage::kRanked)};
+  }
+  // `rows` are those of the ranked ones that have come as far as `stage`, in order.
+  void OnRows(RowKind kind, RowStage stage, const std::vector<ScoredReplica>& rows);
   // The index has been asked and the answer is `reason`, with the picked replica if affinity has picked one.
-  void OnIndexAsked(const ScopeView& view, const LookupKey& key, const RankContext& context,
-                    absl::Span<const ReplicaMatch> matches, ReasonCode reason, std::string_view pick);
+  void OnIndexAsked(const ScopeView& view, const LookupKey& key, const RankContext& context, ReasonCode reason,
+                    std::string_view pick);
 
   // To be called after the lookup, with a view of the request's scope.
   void ExplainScope(const ScopeView& view);
@@ -65,18 +70,20 @@ class ExplainTrace {
   void Conclude(ReasonCode reason);
 
  private:
-  // Ranked rows and how far each has come.
+  // What was ranked and how far each row has come.
   struct Progress {
-    void Reach(RowStage stage, const std::vector<ScoredReplica>& rows);
+    // By match: the place of its row, rows.size() without one.
+    std::vector<size_t> Places() const;
 
+    std::vector<ReplicaMatch> matches;
     std::vector<ScoredReplica> rows;
     std::vector<RowStage> reached;  // by row
   };
+  Progress& ProgressOf(RowKind kind) { return kind == RowKind::kMatch ? matched_ : warm_; }
 
-  RowOutcome OutcomeOf(RowStage reached, const ScoredReplica& row, ReasonCode reason, bool is_match) const;
-  void ExplainMatches(const ScopeView& view, const LookupKey& key, const RankContext& context,
-                      absl::Span<const ReplicaMatch> matches, ReasonCode reason);
-  void ExplainTenantHot(const ScopeView& view, const LookupKey& key, const RankContext& context, ReasonCode reason);
+  RowOutcome OutcomeOf(RowStage reached, const ScoredReplica& row, ReasonCode reason, RowKind kind) const;
+  void ExplainMatches(const ScopeView& view, const LookupKey& key, const RankContext& context, ReasonCode reason);
+  void ExplainTenantHot(const LookupKey& key, const RankContext& context, ReasonCode reason);
   void ExplainAffinity(const LookupKey& key, ReasonCode reason, std::string_view pick);
 
   const LookupRequest& request_;

@@ -19,13 +19,11 @@ namespace icache {
 struct LookupScratch::Buffers {
   std::vector<uint64_t> prefix_hashes;
   CandidateFilter candidates;
-  std::vector<ReplicaMatch> matches;
-  std::vector<WarmCandidate> warm;
+  std::vector<ReplicaMatch> matches;  // what the rows are made of
   std::vector<ScoredReplica> rows;
   SeedHasher seed_hasher;
   std::vector<std::string_view> present;
   std::vector<ReplicaMatch> credited;
-  std::vector<ReplicaScore> spare_rows;  // rows of longer answers, kept for their strings
 };
 
 LookupScratch::LookupScratch() : buffers_(std::make_unique<Buffers>()) {}
@@ -67,7 +65,7 @@ class Router::Call {
 
   // Fills the answer's rows and adapter, and returns its reason.
   ReasonCode Run() {
-    ResizeRows(0);
+    answer_.rows.Resize(0);
     answer_.adapter_id = {};
     if (now_ >= deadline_) return ReasonCode::kTimeout;
 
@@ -107,7 +105,7 @@ class Router::Call {
         .now = now_, .ttl = ttl_, .ttft_ms = request_.ttft_ms, .replicas_in_scope = view.ReplicaCount()};
     std::string_view pick;
     const ReasonCode reason = Decide(view, key, context, gate, &pick);
-    trace_.OnIndexAsked(view, key, context, buffers_.matches, reason, pick);
+    trace_.OnIndexAsked(view, key, context, reason, pick);
     return reason;
   }
 
@@ -128,12 +126,12 @@ class Router::Call {
     switch (finding) {
       case Finding::kPrefixMatch:
         DeliverRows();
-        trace_.OnRows(RowStage::kDelivered, buffers_.rows);
+        trace_.OnRows(RowKind::kMatch, RowStage::kDelivered, buffers_.rows);
         if (Trace::kCreditsDelivered && policy_.eviction == EvictionAlgorithm::kLfu) CreditDelivered(view, key);
         return ReasonCode::kPrefixMatch;
       case Finding::kTenantHot:
         DeliverRows();
-        trace_.OnWarmRows(RowStage::kDelivered, buffers_.rows);
+        trace_.OnRows(RowKind::kWarm, RowStage::kDelivered, buffers_.rows);
         return ReasonCode::kTenantHot;
       case Finding::kMiss:
       case Finding::kNone:
@@ -149,16 +147,16 @@ class Router::Call {
     Match(view, key);
     RankMatches(buffers_.matches, key.kind == KeyKind::kChain ? MatchKind::kChain : MatchKind::kExact, context,
                 router_.options_.ranker, &buffers_.rows);
-    trace_.OnRows(RowStage::kRanked, buffers_.rows);
+    trace_.OnRanked(RowKind::kMatch, buffers_.matches, buffers_.rows);
     if (!buffers_.rows.empty()) return Admit(Finding::kPrefixMatch);
     if (key.kind == KeyKind::kChain) return Finding::kMiss;
 
-    buffers_.warm.clear();
+    buffers_.matches.clear();
     view.ForEachStats([this](std::string_view replica_id, const ReplicaStats& stats, bool present) {
-      if (present) buffers_.warm.push_back({.replica_id = replica_id, .stats = &stats});
+      if (present) buffers_.matches.push_back({.replica_id = replica_id, .tier = Tier::kUnknown, .stats = &stats});
     });
-    RankTenantHot(buffers_.warm, context, router_.options_.ranker, &buffers_.rows);
-    trace_.OnWarmRows(RowStage::kRanked, buffers_.rows);
+    RankTenantHot(buffers_.matches, context, router_.options_.ranker, &buffers_.rows);
+    trace_.OnRanked(RowKind::kWarm, buffers_.matches, buffers_.rows);
     if (buffers_.rows.empty()) return Finding::kMiss;
     return policy_.enable_tenant_hot ? Admit(Finding::kTenantHot) : Finding::kNone;
   }
@@ -180,14 +178,14 @@ class Router::Call {
 
   // Drops the rows that are no candidates: `finding`, or none when no row is left.
   Finding Admit(Finding finding) {
-    buffers_.candidates.Filter(&buffers_.rows);
+    buffers_.candidates.Filter(buffers_.matches, &buffers_.rows);
     TraceRows(RowStage::kAdmitted, finding);
     return buffers_.rows.empty() ? Finding::kNone : finding;
   }
 
   void TraceRows(RowStage stage, Finding finding) {
-    if (finding == Finding::kPrefixMatch) trace_.OnRows(stage, buffers_.rows);
-    if (finding == Finding::kTenantHot) trace_.OnWarmRows(stage, buffers_.rows);
+    if (finding == Finding::kPrefixMatch) trace_.OnRows(RowKind::kMatch, stage, buffers_.rows);
+    if (finding == Finding::kTenantHot) trace_.OnRows(RowKind::kWarm, stage, buffers_.rows);
   }
 
   // Step 8.
@@ -215,20 +213,21 @@ class Router::Call {
     if (request_.max_replicas > 0 && rows.size() > static_cast<size_t>(request_.max_replicas)) {
       rows.resize(static_cast<size_t>(request_.max_replicas));
     }
-    ResizeRows(rows.size());
+    answer_.rows.Resize(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
+      const ReplicaMatch& match = buffers_.matches[rows[i].match];
       ReplicaScore& out = answer_.rows[i];
-      out.replica_id.assign(rows[i].replica_id);
+      out.replica_id.assign(match.replica_id);
       out.score = rows[i].score;
       out.matched_tokens = rows[i].matched_tokens;
       out.estimated_cache_hit_prob = rows[i].hit_probability;
-      out.tier = rows[i].tier;
+      out.tier = match.tier;
     }
   }
 
   void DeliverPick(std::string_view replica_id) {
-    ResizeRows(1);
-    ReplicaScore& out = answer_.rows.front();
+    answer_.rows.Resize(1);
+    ReplicaScore& out = answer_.rows[0];
     out.replica_id.assign(replica_id);
     out.score = 0;
     out.matched_tokens = 0;
@@ -245,21 +244,6 @@ class Router::Call {
     } else {
       view.CreditHash(request_.adapter_id, key.hash, buffers_.credited);
     }
-  }
-
-  // Gives the answer `count` rows without freeing the strings of those it had.
-  void ResizeRows(size_t count) {
-    std::vector<ReplicaScore>& rows = answer_.rows;
-    std::vector<ReplicaScore>& spare = buffers_.spare_rows;
-    while (rows.size() > count) {
-      spare.push_back(std::move(rows.back()));
-      rows.pop_back();
-    }
-    while (rows.size() < count && !spare.empty()) {
-      rows.push_back(std::move(spare.back()));
-      spare.pop_back();
-    }
-    rows.resize(count);
   }
 
   const Router& router_;

@@ -52,8 +52,9 @@ void ReadAndCredit(const PrefixIndex& index, RandomObservations& random, absl::T
     EXPECT_LE(matches.size(), view.ReplicaCount());
     for (const ReplicaMatch& match : matches) {
       EXPECT_TRUE(view.HasReplica(match.replica_id));
+      EXPECT_EQ(view.ReplicaAt(match.name_order), match.replica_id);
       EXPECT_EQ(static_cast<size_t>(match.matched_tokens), 16 * match.matched_blocks);
-      EXPECT_GT(match.last_seen, expired_through);
+      EXPECT_GT(absl::FromUnixMicros(match.last_seen_us), expired_through);
     }
     for (size_t i = 1; i < view.ReplicaCount(); ++i) EXPECT_LT(view.ReplicaAt(i - 1), view.ReplicaAt(i));
     EXPECT_EQ(view.Known() == KnownKeys::kScopeKnown, view.ReplicaCount() > 0);

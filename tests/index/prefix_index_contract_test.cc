@@ -1648,6 +1648,27 @@ TEST_P(PrefixIndexContractTest, ReplicaIsPresentUnderAnyAdapterOfTheScope) {
   });
 }
 
+TEST_P(PrefixIndexContractTest, MatchesSayWhereTheirReplicasStandByName) {
+  const auto expect_right_places = [&] {
+    index().Read({"t", "m", "vllm"}, [&](const ScopeView& view) {
+      std::vector<ReplicaMatch> matches;
+      view.MatchHash("", BlockHash("a"), absl::InfinitePast(), &matches);
+      EXPECT_EQ(matches.size(), view.ReplicaCount());
+      for (const ReplicaMatch& match : matches) EXPECT_EQ(view.ReplicaAt(match.name_order), match.replica_id);
+    });
+  };
+  for (const char* replica_id : {"r2", "r1", "r10", "r3", "R"}) {
+    Report({.replica_id = replica_id, .prefixes = {Single("a")}});
+    expect_right_places();
+  }
+  for (const char* replica_id : {"r1", "r3", "R"}) {
+    Report({.replica_id = replica_id, .evicted_hashes = {"a"}});
+    expect_right_places();
+  }
+  Report({.replica_id = "r0", .prefixes = {Single("a")}});
+  expect_right_places();
+}
+
 TEST_P(PrefixIndexContractTest, ReplicaLeavesTheScopeWithItsLastEntry) {
   Report({.prefixes = {Single("a")}, .stats = OwnedStats{}});
   Report({.adapter_id = "lora", .prefixes = {Single("a")}});

@@ -20,6 +20,7 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kTtl = absl::Minutes(30);
 const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+const absl::Time kExpiredThrough = kNow - kTtl;
 
 ReplicaMatch Match(std::string_view replica_id, int32_t tokens, absl::Duration age = absl::ZeroDuration(),
                    const ReplicaStats* stats = nullptr) {
@@ -27,7 +28,7 @@ ReplicaMatch Match(std::string_view replica_id, int32_t tokens, absl::Duration a
   match.replica_id = replica_id;
   match.matched_blocks = 1;
   match.matched_tokens = tokens;
-  match.last_seen = kNow - age;
+  match.last_seen_us = absl::ToUnixMicros(kNow - age);
   match.stats = stats;
   return match;
 }
@@ -45,29 +46,73 @@ RankContext Context(size_t replicas_in_scope, int32_t ttft_ms = 0) {
   return {.now = kNow, .ttl = kTtl, .ttft_ms = ttft_ms, .replicas_in_scope = replicas_in_scope};
 }
 
-std::vector<ScoredReplica> Rank(const std::vector<ReplicaMatch>& matches, MatchKind kind, const RankContext& context,
-                                const RankerOptions& options = {}) {
+float FreshnessOf(absl::Duration age, absl::Duration ttl) {
+  return Freshness(absl::ToInt64Microseconds(age), absl::ToInt64Microseconds(ttl));
+}
+
+// A ranked row with what it takes from its match.
+struct NamedRow {
+  std::string_view replica_id;
+  float score = 0;
+  float hit_probability = 0;
+  int32_t matched_tokens = 0;
+  Tier tier = Tier::kUnknown;
+  uint32_t match = 0;
+};
+
+std::vector<NamedRow> Named(const std::vector<ScoredReplica>& ranked, const std::vector<ReplicaMatch>& matches) {
+  std::vector<NamedRow> rows;
+  for (const ScoredReplica& row : ranked) {
+    rows.push_back({.replica_id = matches[row.match].replica_id,
+                    .score = row.score,
+                    .hit_probability = row.hit_probability,
+                    .matched_tokens = row.matched_tokens,
+                    .tier = matches[row.match].tier,
+                    .match = row.match});
+  }
+  return rows;
+}
+
+// Numbers the names of the matches as a view of a scope with nobody else would.
+std::vector<NamedRow> Rank(std::vector<ReplicaMatch> matches, MatchKind kind, const RankContext& context,
+                           const RankerOptions& options = {}) {
+  std::vector<std::string_view> names;
+  for (const ReplicaMatch& match : matches) names.push_back(match.replica_id);
+  std::sort(names.begin(), names.end());
+  for (ReplicaMatch& match : matches) {
+    match.name_order =
+        static_cast<uint32_t>(std::lower_bound(names.begin(), names.end(), match.replica_id) - names.begin());
+  }
   std::vector<ScoredReplica> ranked;
   RankMatches(matches, kind, context, options, &ranked);
-  return ranked;
+  return Named(ranked, matches);
 }
 
-std::vector<ScoredReplica> RankWarm(const std::vector<WarmCandidate>& candidates, const RankContext& context,
-                                    const RankerOptions& options = {}) {
+struct WarmCandidate {
+  std::string_view replica_id;
+  const ReplicaStats* stats;
+};
+
+std::vector<NamedRow> RankWarm(const std::vector<WarmCandidate>& candidates, const RankContext& context,
+                               const RankerOptions& options = {}) {
+  std::vector<ReplicaMatch> matches;
+  for (const WarmCandidate& candidate : candidates) {
+    matches.push_back({.replica_id = candidate.replica_id, .tier = Tier::kUnknown, .stats = candidate.stats});
+  }
   std::vector<ScoredReplica> ranked;
-  RankTenantHot(candidates, context, options, &ranked);
-  return ranked;
+  RankTenantHot(matches, context, options, &ranked);
+  return Named(ranked, matches);
 }
 
-std::vector<std::string> NamesOf(const std::vector<ScoredReplica>& ranked) {
+std::vector<std::string> NamesOf(const std::vector<NamedRow>& ranked) {
   std::vector<std::string> names;
-  for (const ScoredReplica& row : ranked) names.emplace_back(row.replica_id);
+  for (const NamedRow& row : ranked) names.emplace_back(row.replica_id);
   return names;
 }
 
-std::vector<float> ScoresOf(const std::vector<ScoredReplica>& ranked) {
+std::vector<float> ScoresOf(const std::vector<NamedRow>& ranked) {
   std::vector<float> scores;
-  for (const ScoredReplica& row : ranked) scores.push_back(row.score);
+  for (const NamedRow& row : ranked) scores.push_back(row.score);
   return scores;
 }
 
@@ -87,12 +132,12 @@ TEST(FreshnessTest, FallsLinearlyWithinItsClamp) {
       {absl::ZeroDuration(), 1}, {absl::Minutes(15), 0.5f}, {absl::Minutes(29), 1 - 29.0f / 30},
       {absl::Minutes(30), 0},    {absl::Hours(100), 0},     {-absl::Minutes(5), 1},
   };
-  for (const auto& row : kRows) EXPECT_THAT(Freshness(row.age, kTtl), FloatNear(row.freshness, 1e-6f)) << row.age;
+  for (const auto& row : kRows) EXPECT_THAT(FreshnessOf(row.age, kTtl), FloatNear(row.freshness, 1e-6f)) << row.age;
 }
 
 TEST(FreshnessTest, StaysAboveZeroUntilTheTtlIsReached) {
-  EXPECT_GT(Freshness(kTtl - absl::Microseconds(1), kTtl), 0);
-  EXPECT_GT(Freshness(absl::Hours(1000) - absl::Microseconds(1), absl::Hours(1000)), 0);
+  EXPECT_GT(FreshnessOf(kTtl - absl::Microseconds(1), kTtl), 0);
+  EXPECT_GT(FreshnessOf(absl::Hours(1000) - absl::Microseconds(1), absl::Hours(1000)), 0);
 }
 
 TEST(PressureFactorTest, WeighsPressureWithinItsClamp) {
@@ -113,27 +158,28 @@ TEST(PressureFactorTest, WeighsPressureWithinItsClamp) {
   };
   for (const auto& row : kRows) {
     const ReplicaStats stats = Stats(0, row.pressure);
-    EXPECT_FLOAT_EQ(PressureFactor(&stats, row.weight, kNow, kTtl), row.factor) << row.pressure << " " << row.weight;
+    EXPECT_FLOAT_EQ(PressureFactor(&stats, row.weight, kExpiredThrough), row.factor)
+        << row.pressure << " " << row.weight;
   }
 }
 
-TEST(PressureFactorTest, IsOneWithoutStats) { EXPECT_EQ(PressureFactor(nullptr, 1, kNow, kTtl), 1); }
+TEST(PressureFactorTest, IsOneWithoutStats) { EXPECT_EQ(PressureFactor(nullptr, 1, kExpiredThrough), 1); }
 
 TEST(PressureFactorTest, ForgetsPressureReportedOneTtlAgo) {
   // Step 5: "when they were *reported* within the TTL, else 0".
   const ReplicaStats fresh = Stats(0, 0.5f, kTtl - absl::Microseconds(1));
-  EXPECT_FLOAT_EQ(PressureFactor(&fresh, 1, kNow, kTtl), 0.5f);
+  EXPECT_FLOAT_EQ(PressureFactor(&fresh, 1, kExpiredThrough), 0.5f);
   ReplicaStats stale = Stats(0, 0.5f, kTtl);
-  EXPECT_FLOAT_EQ(PressureFactor(&stale, 1, kNow, kTtl), 1);
+  EXPECT_FLOAT_EQ(PressureFactor(&stale, 1, kExpiredThrough), 1);
   stale.last_seen = kNow;  // a REPLICA_UPDATED event does not report pressure
-  EXPECT_FLOAT_EQ(PressureFactor(&stale, 1, kNow, kTtl), 1);
+  EXPECT_FLOAT_EQ(PressureFactor(&stale, 1, kExpiredThrough), 1);
 }
 
 TEST(PressureFactorTest, IgnoresADeadRow) {
   // index.md "Expiry": a stats row whose age reaches the TTL is dead, and lookups ignore it at once.
   ReplicaStats dead = Stats(0, 0.5f);
   dead.last_seen = kNow - kTtl;
-  EXPECT_FLOAT_EQ(PressureFactor(&dead, 1, kNow, kTtl), 1);
+  EXPECT_FLOAT_EQ(PressureFactor(&dead, 1, kExpiredThrough), 1);
 }
 
 TEST(SloTest, ABudgetIsTightBetweenZeroAndTheThreshold) {
@@ -294,23 +340,22 @@ TEST(RankMatchesTest, AgreesWithTheFormulaOnRandomMatches) {
                               random() % 2 == 0 ? &stats[i] : nullptr));
     }
 
-    std::vector<ScoredReplica> expected;
-    const auto is_scored = [](const ReplicaMatch& match) {
-      return match.matched_tokens > 0 && kNow - match.last_seen < kTtl;
-    };
+    std::vector<NamedRow> expected;
+    const auto age = [](const ReplicaMatch& match) { return kNow - absl::FromUnixMicros(match.last_seen_us); };
+    const auto is_scored = [&](const ReplicaMatch& match) { return match.matched_tokens > 0 && age(match) < kTtl; };
     for (const ReplicaMatch& match : matches) {
       if (!is_scored(match)) continue;
       const size_t k =
           static_cast<size_t>(std::count_if(matches.begin(), matches.end(), [&](const ReplicaMatch& other) {
             return is_scored(other) && other.matched_tokens >= match.matched_tokens;
           }));
-      const float freshness = Freshness(kNow - match.last_seen, kTtl);
+      const float freshness = FreshnessOf(age(match), kTtl);
       expected.push_back({.replica_id = match.replica_id,
                           .score = static_cast<float>(match.matched_tokens) * freshness *
-                                   PressureFactor(match.stats, 1, kNow, kTtl) * SloBias(freshness, true, {}) *
+                                   PressureFactor(match.stats, 1, kExpiredThrough) * SloBias(freshness, true, {}) *
                                    DistinguishingPower(k, n)});
     }
-    std::sort(expected.begin(), expected.end(), [](const ScoredReplica& a, const ScoredReplica& b) {
+    std::sort(expected.begin(), expected.end(), [](const NamedRow& a, const NamedRow& b) {
       return a.score != b.score ? a.score > b.score : a.replica_id < b.replica_id;
     });
 
@@ -372,13 +417,12 @@ TEST(RankTenantHotTest, ATightBudgetAddsTheBias) {
 }
 
 TEST(RankTenantHotTest, RowsClaimNoMatchedTokens) {
-  // Step 6: "matched_tokens 0, estimated_cache_hit_prob = hit_rate, tier UNSPECIFIED".
+  // Step 6: "matched_tokens 0, estimated_cache_hit_prob = hit_rate".
   const ReplicaStats stats = Stats(0.5f, 0);
   const auto ranked = RankWarm({{.replica_id = "r0", .stats = &stats}}, Context(1));
   ASSERT_EQ(ranked.size(), 1u);
   EXPECT_EQ(ranked[0].matched_tokens, 0);
   EXPECT_FLOAT_EQ(ranked[0].hit_probability, 0.5f);
-  EXPECT_EQ(ranked[0].tier, Tier::kUnknown);
 }
 
 TEST(RankTenantHotTest, OrdersByScoreThenName) {

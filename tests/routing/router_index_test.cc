@@ -103,7 +103,7 @@ TEST_F(RouterIndexTest, ARepeatedHashCountsAtEachPlaceAndIsCreditedOnce) {
   Report("r1", {Single("other")});
   AskForChain({"a", "a", "a"}, 64);
   ASSERT_EQ(Lookup(), ReasonCode::kPrefixMatch);
-  EXPECT_EQ(answer_.rows.at(0).matched_tokens, 192);
+  EXPECT_EQ(answer_.rows[0].matched_tokens, 192);
   EXPECT_EQ(HotPrefixes(), 1);
 }
 
@@ -150,7 +150,7 @@ TEST_F(RouterIndexTest, FreshStatsMakeAReplicaTenantHot) {
         clock_.Now());
   request_.prefix_hash = "a";
   ASSERT_EQ(Lookup(), ReasonCode::kTenantHot);
-  EXPECT_NEAR(answer_.rows.at(0).score, 0.648, 1e-5);
+  EXPECT_NEAR(answer_.rows[0].score, 0.648, 1e-5);
 }
 
 TEST_F(RouterIndexTest, MissesNameTheUnknownKey) {

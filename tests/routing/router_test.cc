@@ -401,7 +401,7 @@ TEST_F(RouterTest, PressureAndTheSlosBudgetEnterTheScore) {
   index_.stats["r0"].pressure = 0.5f;
   request_.ttft_ms = 100;
   EXPECT_EQ(Lookup(), ReasonCode::kPrefixMatch);
-  EXPECT_FLOAT_EQ(answer_.rows.at(0).score, 100 * 0.5f * 2 * 0.75f);
+  EXPECT_FLOAT_EQ(answer_.rows[0].score, 100 * 0.5f * 2 * 0.75f);
 }
 
 TEST_F(RouterTest, CandidatesDropRowsButChangeNoScore) {

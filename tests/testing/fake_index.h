@@ -133,9 +133,11 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
       const auto row = stats.find(holder.replica_id);
       matches->push_back({.replica_id = holder.replica_id,
                           .slot = static_cast<uint32_t>(i),
+                          .name_order = static_cast<uint32_t>(
+                              std::lower_bound(replicas.begin(), replicas.end(), holder.replica_id) - replicas.begin()),
                           .matched_blocks = 1,
                           .matched_tokens = holder.matched_tokens,
-                          .last_seen = holder.last_seen,
+                          .last_seen_us = absl::ToUnixMicros(holder.last_seen),
                           .tier = holder.tier,
                           .stats = row == stats.end() ? nullptr : &row->second});
     }

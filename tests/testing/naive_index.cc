@@ -109,12 +109,14 @@ class NaiveIndex::View final : public ScopeView {
     for (const auto& [key, entry] : Holders(adapter_id, hash)) {
       const absl::Time last_seen = index_->EffectiveLastSeen(key, entry);
       if (last_seen <= expired_through) continue;
-      matches->push_back({.replica_id = key.replica,
-                          .matched_blocks = 1,
-                          .matched_tokens = entry.token_count,
-                          .last_seen = last_seen,
-                          .tier = entry.tier,
-                          .stats = StatsOf(key.replica)});
+      matches->push_back(
+          {.replica_id = key.replica,
+           .name_order = static_cast<uint32_t>(std::distance(replicas_.begin(), replicas_.find(key.replica))),
+           .matched_blocks = 1,
+           .matched_tokens = entry.token_count,
+           .last_seen_us = absl::ToUnixMicros(last_seen),
+           .tier = entry.tier,
+           .stats = StatsOf(key.replica)});
     }
   }
 
@@ -134,7 +136,7 @@ class NaiveIndex::View final : public ScopeView {
           if (match.replica_id != holder.replica_id || match.matched_blocks != i) continue;
           match.matched_blocks = static_cast<uint32_t>(i + 1);
           match.matched_tokens += chain.tokens(i);
-          match.last_seen = std::min(match.last_seen, holder.last_seen);
+          match.last_seen_us = std::min(match.last_seen_us, holder.last_seen_us);
           match.tier = std::max(match.tier, holder.tier);
         }
       }

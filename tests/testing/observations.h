@@ -169,7 +169,7 @@ inline std::vector<Match> Owned(const std::vector<ReplicaMatch>& matches) {
     owned.push_back({.replica_id = std::string(match.replica_id),
                      .blocks = match.matched_blocks,
                      .tokens = match.matched_tokens,
-                     .last_seen = match.last_seen,
+                     .last_seen = absl::FromUnixMicros(match.last_seen_us),
                      .tier = match.tier});
   }
   std::sort(owned.begin(), owned.end(), [](const Match& a, const Match& b) { return a.replica_id < b.replica_id; });

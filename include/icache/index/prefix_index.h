@@ -42,9 +42,10 @@ struct ScopeKey {
 struct ReplicaMatch {
   std::string_view replica_id;  // valid as long as the view that gave it
   uint32_t slot = 0;            // names the replica to the view that gave it
+  uint32_t name_order = 0;      // its place among the scope's replicas: ReplicaAt(name_order) is replica_id
   uint32_t matched_blocks = 0;  // leading blocks held, >= 1; 1 for an exact match
   int32_t matched_tokens = 0;   // chain: sum of the request's counts over the run; exact: the entry's token count
-  absl::Time last_seen;         // the oldest over the run, the lease taken into account
+  int64_t last_seen_us = 0;     // Unix time, the oldest over the run, the lease taken into account
   Tier tier = Tier::kT1;        // the coldest over the run
   const ReplicaStats* stats = nullptr;  // of the replica in (tenant, model), or null; valid as long as the view
 };

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -31,23 +30,22 @@ struct RankContext {
   size_t replicas_in_scope = 0;  // n of distinguishing power
 };
 
-// One row of the ranked answer.
+// One row of the ranked answer. Its name and tier are those of its match. Without initial values, which would cost as
+// much as the ordering of a few rows.
 struct ScoredReplica {
-  std::string_view replica_id;  // as valid as the match it came from
-  float score = 0;              // >= 0; finite for any match or stats row
-  int32_t matched_tokens = 0;
-  float hit_probability = 0;   // estimated_cache_hit_prob, 0..1 for matches
-  Tier tier = Tier::kUnknown;  // kUnknown = UNSPECIFIED on the wire
-  uint32_t match = 0;          // index into the matches it came from
+  float score;            // >= 0; finite for any match or stats row
+  float hit_probability;  // estimated_cache_hit_prob, 0..1 for matches
+  int32_t matched_tokens;
+  uint32_t match;  // index into the matches it came from
 };
 
 // Weight of an observation of age `age`: 1 when new, falling linearly to 0 at `ttl` and beyond. A negative age counts
-// as zero. Requires ttl > 0.
-float Freshness(absl::Duration age, absl::Duration ttl);
+// as zero. Both in microseconds; requires ttl > 0.
+float Freshness(int64_t age_us, int64_t ttl_us);
 
 // 1 for an idle replica, falling by `weight` per unit of pressure, within 0..1. `stats` may be null (no pressure);
-// pressure reported `ttl` ago or earlier is none, and so is that of a row last seen that long ago.
-float PressureFactor(const ReplicaStats* stats, double weight, absl::Time now, absl::Duration ttl);
+// pressure reported at `expired_through` or earlier is none, and so is that of a row last seen then.
+float PressureFactor(const ReplicaStats* stats, double weight, absl::Time expired_through);
 
 // Whether the budget is tight: 0 < ttft_ms < slo_tight_ttft_ms.
 bool IsTight(int32_t ttft_ms, const RankerOptions& options);
@@ -62,18 +60,14 @@ float DistinguishingPower(size_t k, size_t n);
 enum class MatchKind { kExact, kChain };
 
 // Replaces `ranked` by the scored matches, score descending, then replica_id ascending bytewise. Drops matches without
-// freshness and, for chains, runs of 0 tokens; k and n are taken before anything else is dropped. O(m log m).
+// freshness and, for chains, runs of 0 tokens; k and n are taken before anything else is dropped. The matches are those
+// of one view: names are compared by their name_order. O(m log m).
 void RankMatches(absl::Span<const ReplicaMatch> matches, MatchKind kind, const RankContext& context,
                  const RankerOptions& options, std::vector<ScoredReplica>* ranked);
 
-// A stats row of a replica that is present in the scope.
-struct WarmCandidate {
-  std::string_view replica_id;
-  const ReplicaStats* stats = nullptr;  // not null
-};
-
-// Replaces `ranked` by the warm replicas among `candidates`, in the same order. Empty when the fallback is off.
-void RankTenantHot(absl::Span<const WarmCandidate> candidates, const RankContext& context, const RankerOptions& options,
+// Replaces `ranked` by the warm replicas among `candidates`, in the same order, by their names themselves. Candidates
+// are replicas present in the scope that have stats, as matches of no block. Empty when the fallback is off.
+void RankTenantHot(absl::Span<const ReplicaMatch> candidates, const RankContext& context, const RankerOptions& options,
                    std::vector<ScoredReplica>* ranked);
 
 }  // namespace icache

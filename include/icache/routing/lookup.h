@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,11 +58,37 @@ struct ReplicaScore {
   Tier tier = Tier::kUnknown;  // kUnknown = UNSPECIFIED on the wire
 };
 
+// The rows of an answer, best first: a vector whose rows keep their strings when there are fewer of them.
+class AnswerRows {
+ public:
+  AnswerRows() = default;
+  AnswerRows(std::initializer_list<ReplicaScore> rows) : kept_(rows), size_(rows.size()) {}
+
+  // Rows that come back are as they were left.
+  void Resize(size_t size) {
+    if (size > kept_.size()) kept_.resize(size);
+    size_ = size;
+  }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  ReplicaScore& operator[](size_t i) { return kept_[i]; }
+  const ReplicaScore& operator[](size_t i) const { return kept_[i]; }
+  const ReplicaScore& front() const { return kept_.front(); }
+  const ReplicaScore* data() const { return kept_.data(); }
+  const ReplicaScore* begin() const { return kept_.data(); }
+  const ReplicaScore* end() const { return kept_.data() + size_; }
+
+ private:
+  std::vector<ReplicaScore> kept_;
+  size_t size_ = 0;
+};
+
 // A LookupRouteResponse but for its latency. Reuse one object for many calls: rows and strings keep their capacity.
 struct LookupAnswer {
   ReasonCode reason = ReasonCode::kNoHint;
-  std::vector<ReplicaScore> rows;  // best first
-  std::string_view adapter_id;     // the request's, or "" when the index was not consulted
+  AnswerRows rows;
+  std::string_view adapter_id;  // the request's, or "" when the index was not consulted
 };
 
 // What one call came to, for metrics.

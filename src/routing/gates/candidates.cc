@@ -16,9 +16,9 @@ bool CandidateFilter::Admits(std::string_view replica_id) const {
   return std::find(list_.begin(), list_.end(), replica_id) != list_.end();
 }
 
-void CandidateFilter::Filter(std::vector<ScoredReplica>* rows) const {
+void CandidateFilter::Filter(absl::Span<const ReplicaMatch> matches, std::vector<ScoredReplica>* rows) const {
   if (AdmitsAll()) return;
-  std::erase_if(*rows, [this](const ScoredReplica& row) { return !Admits(row.replica_id); });
+  std::erase_if(*rows, [&](const ScoredReplica& row) { return !Admits(matches[row.match].replica_id); });
 }
 
 void CandidateFilter::ListPresent(const ScopeView& view, std::vector<std::string_view>* present) const {

@@ -27,8 +27,8 @@ class CandidateFilter {
   bool AdmitsAll() const { return list_.empty(); }
   bool Admits(std::string_view replica_id) const;
 
-  // Drops the rows of other replicas; the order stays.
-  void Filter(std::vector<ScoredReplica>* rows) const;
+  // Drops the rows of other replicas; the order stays. The rows are of `matches`.
+  void Filter(absl::Span<const ReplicaMatch> matches, std::vector<ScoredReplica>* rows) const;
 
   // Replaces `present` by the candidates present in the view's scope, sorted bytewise, each once. Requires
   // !AdmitsAll(). O(the shorter of the list and the scope's replicas), but for sorting.

@@ -56,13 +56,14 @@ TEST_P(CandidateFilterTest, AdmitsExactlyTheListed) {
 
 TEST_P(CandidateFilterTest, FilterKeepsTheOrder) {
   Set({"a", "c", "d"});
-  std::vector<ScoredReplica> rows(4);
-  for (size_t i = 0; i < 4; ++i) rows[i].replica_id = std::string_view("dbca").substr(i, 1);
-  filter_.Filter(&rows);
+  const std::vector<ReplicaMatch> matches = {
+      {.replica_id = "a"}, {.replica_id = "b"}, {.replica_id = "c"}, {.replica_id = "d"}};
+  std::vector<ScoredReplica> rows = {{.match = 3}, {.match = 1}, {.match = 2}, {.match = 0}};
+  filter_.Filter(matches, &rows);
   ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(rows[0].replica_id, "d");
-  EXPECT_EQ(rows[1].replica_id, "c");
-  EXPECT_EQ(rows[2].replica_id, "a");
+  EXPECT_EQ(rows[0].match, 3u);
+  EXPECT_EQ(rows[1].match, 2u);
+  EXPECT_EQ(rows[2].match, 0u);
 }
 
 TEST_P(CandidateFilterTest, ListsThePresentSortedAndOnce) {
@@ -100,7 +101,7 @@ TEST(EmptyCandidateFilterTest, AdmitsAll) {
   EXPECT_TRUE(filter.AdmitsAll());
   EXPECT_TRUE(filter.Admits("anyone"));
   std::vector<ScoredReplica> rows(2);
-  filter.Filter(&rows);
+  filter.Filter({}, &rows);
   EXPECT_EQ(rows.size(), 2u);
 }
 

@@ -35,6 +35,7 @@ TEST(PrefixGateTest, ShortRequestsAreShutOutOnlyWithoutAffinity) {
   }
 }
 
+// Rows are named "a", "b", … by their matches.
 std::vector<std::string> Survivors(std::vector<ScoredReplica> rows, int64_t minimum_matched_tokens,
                                    double routing_floor_score) {
   CachePolicy policy;
@@ -42,38 +43,38 @@ std::vector<std::string> Survivors(std::vector<ScoredReplica> rows, int64_t mini
   policy.routing_floor_score = routing_floor_score;
   ApplyFloors(policy, &rows);
   std::vector<std::string> names;
-  for (const ScoredReplica& row : rows) names.emplace_back(row.replica_id);
+  for (const ScoredReplica& row : rows) names.emplace_back(1, static_cast<char>('a' + row.match));
   return names;
 }
 
-ScoredReplica Row(std::string_view replica_id, float score, int32_t matched_tokens) {
-  return {.replica_id = replica_id, .score = score, .matched_tokens = matched_tokens};
+ScoredReplica Row(char name, float score, int32_t matched_tokens) {
+  return {.score = score, .matched_tokens = matched_tokens, .match = static_cast<uint32_t>(name - 'a')};
 }
 
 TEST(FloorsTest, RowsBelowTheMatchedFloorGo) {
   // Step 8: "drop replicas with matched_tokens < P.minimumMatchedTokens".
-  EXPECT_THAT(Survivors({Row("a", 9, 64), Row("b", 8, 63), Row("c", 7, 65)}, 64, 0), ElementsAre("a", "c"));
+  EXPECT_THAT(Survivors({Row('a', 9, 64), Row('b', 8, 63), Row('c', 7, 65)}, 64, 0), ElementsAre("a", "c"));
 }
 
-TEST(FloorsTest, AFloorOfZeroIsOff) { EXPECT_THAT(Survivors({Row("a", 0, 0)}, 0, 0), ElementsAre("a")); }
+TEST(FloorsTest, AFloorOfZeroIsOff) { EXPECT_THAT(Survivors({Row('a', 0, 0)}, 0, 0), ElementsAre("a")); }
 
 TEST(FloorsTest, ALowTopScoreTakesAllRowsAlong) {
   // "top score < P.routingFloorScore → none (all rows go)".
-  EXPECT_THAT(Survivors({Row("a", 0.5f, 64), Row("b", 0.4f, 64)}, 0, 0.6), IsEmpty());
+  EXPECT_THAT(Survivors({Row('a', 0.5f, 64), Row('b', 0.4f, 64)}, 0, 0.6), IsEmpty());
 }
 
 TEST(FloorsTest, OnlyTheTopScoreMeetsTheRoutingFloor) {
-  EXPECT_THAT(Survivors({Row("a", 0.7f, 64), Row("b", 0.1f, 64)}, 0, 0.6), ElementsAre("a", "b"));
+  EXPECT_THAT(Survivors({Row('a', 0.7f, 64), Row('b', 0.1f, 64)}, 0, 0.6), ElementsAre("a", "b"));
 }
 
 TEST(FloorsTest, TheRoutingFloorLooksAtTheTopOfWhatIsLeft) {
   // "in this order": the best row is gone before scores are looked at.
-  EXPECT_THAT(Survivors({Row("a", 0.7f, 16), Row("b", 0.1f, 64)}, 64, 0.6), IsEmpty());
+  EXPECT_THAT(Survivors({Row('a', 0.7f, 16), Row('b', 0.1f, 64)}, 64, 0.6), IsEmpty());
 }
 
 TEST(FloorsTest, AScoreEqualToTheFloorStays) {
   for (double floor : {0.1, 0.3, 0.7, 0.9, 1e9 + 1}) {
-    EXPECT_THAT(Survivors({Row("a", static_cast<float>(floor), 64)}, 0, floor), ElementsAre("a")) << floor;
+    EXPECT_THAT(Survivors({Row('a', static_cast<float>(floor), 64)}, 0, floor), ElementsAre("a")) << floor;
   }
 }
 
