@@ -23,6 +23,7 @@ PROGRAMS = {
     "daemon": set(CORE) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
     "bridge": {"base", "engine", "config", "telemetry", "http", "daemon"},  # of daemon, how it waits for signals
+    "ctl": {"base", "fingerprint", "policy", "config"},  # another client, which also judges policy files
     "load": {"base", "fingerprint"},  # a client: it knows the wire and how to hash, not the server
 }
 ROOMS = CORE | ADAPTERS | PROGRAMS
@@ -41,6 +42,7 @@ FOREIGN_INCLUDES = {
     "http": ("microhttpd.h",),
     "daemon": ("spdlog/",),
     "load": WIRE + ("CLI/", "nlohmann/"),
+    "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
     "engine": ("xxhash.h", "msgpack.hpp"),
     "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
@@ -53,6 +55,7 @@ FOREIGN_TARGETS = {
     "http": ("PkgConfig::MICROHTTPD",),
     "daemon": ("spdlog::",),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
+    "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),
     "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),
     "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ", "CURL::"),
 }
@@ -60,7 +63,7 @@ FOREIGN_TARGETS = {
 # Core opens no file and no socket. Of the C library's own headers it needs only these.
 CORE_FORBIDS = {"cstdio", "filesystem", "fstream", "iostream"}
 CORE_C_HEADERS = {"pthread.h", "sys/mman.h"}
-C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|fcntl|limits|netdb|poll|pthread|sched|signal|time|unistd)\.h$")
+C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|fcntl|limits|netdb|poll|pthread|sched|signal|termios|time|unistd)\.h$")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 CMAKE_ROOM = re.compile(r"icache_room\s*\(([^)]*?)(?:PRECOMPILE[^)]*)?\)")

@@ -1,0 +1,78 @@
+// Findings that a daemon on the same host, of the same build, cannot show.
+#include "ctl/doctor.h"
+
+#include <gmock/gmock.h>
+
+namespace icache {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
+
+DoctorFacts Healthy() {
+  DoctorFacts facts;
+  facts.settings.tenant = "team-a";
+  facts.settings.model = "qwen";
+  facts.version = "1.0.0";
+  facts.serving = true;
+  facts.local_time = kNow;
+  facts.round_trip = absl::Milliseconds(2);
+  auto& explanation = facts.explanation;
+  explanation.mutable_daemon()->set_version("1.0.0");
+  explanation.mutable_daemon()->set_time_us(absl::ToUnixMicros(kNow));
+  explanation.mutable_daemon()->set_block_size(16);
+  explanation.mutable_policy()->set_eviction_ttl_us(absl::ToInt64Microseconds(absl::Minutes(30)));
+  auto& scope = *explanation.mutable_scope();
+  scope.set_tenant_known(true);
+  scope.set_model_known(true);
+  scope.set_hash_scheme_known(true);
+  scope.set_replicas_present(1);
+  scope.set_last_observation_us(absl::ToUnixMicros(kNow));
+  auto& replica = *scope.add_replicas();
+  replica.set_lease_us(absl::ToUnixMicros(kNow));
+  replica.set_stats_reported_us(absl::ToUnixMicros(kNow));
+  return facts;
+}
+
+Finding FindingOf(const DoctorFacts& facts, const std::string& check) {
+  for (const Finding& finding : Judge(facts)) {
+    if (finding.check == check) return finding;
+  }
+  return {};
+}
+
+TEST(DoctorTest, FindsNothingWhereAllIsWell) {
+  for (const Finding& finding : Judge(Healthy())) EXPECT_EQ(finding.health, Health::kOk) << finding.check;
+}
+
+TEST(DoctorTest, FindsClocksThatDisagreeByMoreThanTheRoundTripHides) {
+  DoctorFacts facts = Healthy();
+  facts.local_time = kNow - absl::Seconds(5);
+  EXPECT_EQ(FindingOf(facts, "clock").found, "the daemon's is 5s ahead of this host's");
+  facts.local_time = kNow + absl::Minutes(2);
+  EXPECT_EQ(FindingOf(facts, "clock").found, "the daemon's is 2m0s behind this host's");
+  EXPECT_THAT(FindingOf(facts, "clock").mend, HasSubstr("NTP"));
+  facts.round_trip = absl::Minutes(4);
+  EXPECT_EQ(FindingOf(facts, "clock").health, Health::kOk);
+}
+
+TEST(DoctorTest, FindsADaemonOfAnotherRelease) {
+  DoctorFacts facts = Healthy();
+  facts.version = "1.1.0";
+  EXPECT_EQ(FindingOf(facts, "version").health, Health::kWarning);
+}
+
+TEST(DoctorTest, ReportsGrowOldBeforeTheyAreDead) {
+  DoctorFacts facts = Healthy();
+  const auto silent_for = [&](absl::Duration age) {
+    facts.explanation.mutable_scope()->set_last_observation_us(absl::ToUnixMicros(kNow - age));
+    return FindingOf(facts, "reports").health;
+  };
+  EXPECT_EQ(silent_for(absl::Minutes(14)), Health::kOk);
+  EXPECT_EQ(silent_for(absl::Minutes(16)), Health::kWarning);
+  EXPECT_EQ(silent_for(absl::Minutes(30)), Health::kBad);
+}
+
+}  // namespace
+}  // namespace icache
