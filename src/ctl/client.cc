@@ -76,11 +76,12 @@ class Client::Impl {
     };
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
-        return with_mend(settings_.tls_ca.empty()
-                             ? "Check that icached runs and listens there (--address), and whether it wants TLS "
-                               "(--tls-ca)."
-                             : "Check that icached runs, listens there (--address) and serves TLS with a certificate "
-                               "that --tls-ca signs for this name (--tls-server-name).");
+        return with_mend(
+            settings_.tls_ca.empty()
+                ? "Check that icached runs and listens there (--address), and whether it wants TLS (--tls-ca)."
+                : "Check that icached runs, listens there (--address), serves TLS with a certificate that --tls-ca "
+                  "signs\n"
+                  "for this name (--tls-server-name), and whether it wants one of the client (--tls-cert, --tls-key).");
       case grpc::StatusCode::DEADLINE_EXCEEDED:
         return with_mend("No answer in time. Check the address and the daemon's load; --timeout waits longer.");
       case grpc::StatusCode::UNAUTHENTICATED:

@@ -70,22 +70,31 @@ MetricsPage ReadMetrics(std::string_view text) {
   return page;
 }
 
-absl::StatusOr<MetricsPage> FetchMetrics(const std::string& address, absl::Duration timeout) {
+absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings) {
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), &curl_easy_cleanup);
-  const std::string url = "http://" + address + "/metrics";
+  const bool tls = settings.http_address.rfind(kHttps, 0) == 0;
+  const std::string url = (tls ? "" : "http://") + settings.http_address + "/metrics";
   std::string text;
   curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_FAILONERROR, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_PROXY, "");
-  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(timeout)));
+  curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(settings.Timeout())));
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &AppendTo);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &text);
+  if (!settings.tls_ca.empty() && settings.tls_ca != "system") {
+    curl_easy_setopt(curl.get(), CURLOPT_CAINFO, settings.tls_ca.c_str());
+  }
+  if (!settings.tls_cert.empty()) {
+    curl_easy_setopt(curl.get(), CURLOPT_SSLCERT, settings.tls_cert.c_str());
+    curl_easy_setopt(curl.get(), CURLOPT_SSLKEY, settings.tls_key.c_str());
+  }
   const CURLcode code = curl_easy_perform(curl.get());
   if (code == CURLE_OK) return ReadMetrics(text);
-  return absl::UnavailableError(
-      fmt::format("{}: {}\nCheck that icached runs and serves HTTP there (--http-address; the daemon's http.address).",
-                  url, curl_easy_strerror(code)));
+  return absl::UnavailableError(fmt::format(
+      "{}: {}\nCheck that icached runs and serves HTTP there (--http-address; the daemon's http.address), and over TLS "
+      "where that begins with https:// (--tls-ca).",
+      url, curl_easy_strerror(code)));
 }
 
 double SumOf(const MetricsPage& page, std::string_view series) {

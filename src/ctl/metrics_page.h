@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "ctl/settings.h"
 
 namespace icache {
 
@@ -23,8 +23,9 @@ using MetricsPage = std::map<std::string, std::vector<MetricSample>, std::less<>
 // Reads the Prometheus text format. Lines that are none are left out. O(text).
 MetricsPage ReadMetrics(std::string_view text);
 
-// The page at http://`address`/metrics. Errors: Unavailable, with what to do.
-absl::StatusOr<MetricsPage> FetchMetrics(const std::string& address, absl::Duration timeout);
+// The page at http://HTTP_ADDRESS/metrics, or over TLS, with the settings' files, where the address begins with
+// "https://". Errors: Unavailable, with what to do.
+absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings);
 
 // Sums of a series: all samples, or by the value of one label. 0 and nothing for a series that is not there.
 double SumOf(const MetricsPage& page, std::string_view series);

@@ -18,8 +18,8 @@ constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr SettingKey kKeys[] = {
     {"address", "--address", "ICACHECTL_ADDRESS", "HOST:PORT", "The daemon's gRPC address, or unix:/path",
      &Settings::address},
-    {"http_address", "--http-address", "ICACHECTL_HTTP_ADDRESS", "HOST:PORT", "Its HTTP address, for top",
-     &Settings::http_address},
+    {"http_address", "--http-address", "ICACHECTL_HTTP_ADDRESS", "HOST:PORT",
+     "Its HTTP address, for top; https://HOST:PORT over TLS", &Settings::http_address},
     {"tls_ca", "--tls-ca", "ICACHECTL_TLS_CA", "FILE",
      "Talk TLS to a daemon whose certificate these sign; 'system' = this host's authorities", &Settings::tls_ca},
     {"tls_cert", "--tls-cert", "ICACHECTL_TLS_CERT", "FILE", "Own certificate, for mutual TLS", &Settings::tls_cert},
@@ -99,7 +99,9 @@ void Check(const Settings& settings, Problems* problems) {
   if (const absl::Status status = CheckListenAddress(settings.address); !status.ok()) {
     problems->Add(fmt::format("address: {}", std::string(status.message())));
   }
-  if (const absl::Status status = CheckHostPort(settings.http_address); !status.ok()) {
+  std::string_view http_address = settings.http_address;
+  if (http_address.substr(0, kHttps.size()) == kHttps) http_address.remove_prefix(kHttps.size());
+  if (const absl::Status status = CheckHostPort(http_address); !status.ok()) {
     problems->Add(fmt::format("http_address: {}", std::string(status.message())));
   }
   absl::Duration timeout;

@@ -17,7 +17,7 @@ enum class OutputFormat { kTable, kJson, kYaml };
 
 struct Settings {
   std::string address = "127.0.0.1:9090";       // gRPC: HOST:PORT or unix:/path
-  std::string http_address = "127.0.0.1:8080";  // HOST:PORT of /metrics
+  std::string http_address = "127.0.0.1:8080";  // HOST:PORT or https://HOST:PORT of /metrics
   std::string tls_ca;                           // file of certificates that sign the daemon's, or "system"; "" = no TLS
   std::string tls_cert;                         // file of the client's own certificate; "" = none
   std::string tls_key;                          // file of its key
@@ -34,6 +34,9 @@ struct Settings {
   absl::Duration Timeout() const;
   OutputFormat Output() const;
 };
+
+// What an HTTP address over TLS begins with.
+inline constexpr std::string_view kHttps = "https://";
 
 struct SettingKey {
   std::string_view key;  // in the file

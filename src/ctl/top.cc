@@ -181,7 +181,7 @@ class Top {
  private:
   absl::Status Take() {
     TopSample sample;
-    ASSIGN_OR_RETURN(sample.metrics, FetchMetrics(settings_.http_address, settings_.Timeout()));
+    ASSIGN_OR_RETURN(sample.metrics, FetchMetrics(settings_));
     if (!settings_.tenant.empty() && !settings_.model.empty()) {
       ASSIGN_OR_RETURN(sample.state, client_.CacheState(settings_.tenant, settings_.model));
     }

@@ -58,7 +58,8 @@ TEST_P(CandidateFilterTest, FilterKeepsTheOrder) {
   Set({"a", "c", "d"});
   const std::vector<ReplicaMatch> matches = {
       {.replica_id = "a"}, {.replica_id = "b"}, {.replica_id = "c"}, {.replica_id = "d"}};
-  std::vector<ScoredReplica> rows = {{.match = 3}, {.match = 1}, {.match = 2}, {.match = 0}};
+  std::vector<ScoredReplica> rows;
+  for (const uint32_t match : {3, 1, 2, 0}) rows.emplace_back().match = match;
   filter_.Filter(matches, &rows);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].match, 3u);

@@ -48,7 +48,10 @@ std::vector<std::string> Survivors(std::vector<ScoredReplica> rows, int64_t mini
 }
 
 ScoredReplica Row(char name, float score, int32_t matched_tokens) {
-  return {.score = score, .matched_tokens = matched_tokens, .match = static_cast<uint32_t>(name - 'a')};
+  return {.score = score,
+          .hit_probability = 0,
+          .matched_tokens = matched_tokens,
+          .match = static_cast<uint32_t>(name - 'a')};
 }
 
 TEST(FloorsTest, RowsBelowTheMatchedFloorGo) {
