@@ -57,7 +57,7 @@ class Client::Impl {
   absl::StatusOr<Response> Unary(const char* method, Call call) const {
     grpc::ClientContext context;
     Prepare(&context);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + settings_.Timeout()));
+    Limit(&context);
     Response response;
     RETURN_IF_ERROR(Explained(call(&context, &response), method));
     return response;
@@ -65,6 +65,10 @@ class Client::Impl {
 
   void Prepare(grpc::ClientContext* context) const {
     if (!token_.empty()) context->AddMetadata("authorization", "Bearer " + token_);
+  }
+
+  void Limit(grpc::ClientContext* context) const {
+    context->set_deadline(absl::ToChronoTime(absl::Now() + settings_.Timeout()));
   }
 
   // The outcome of a call as what the operator should know and do.
@@ -154,6 +158,7 @@ absl::StatusOr<wire::Ack> Client::Publish(const wire::CacheEvent& event) const {
 absl::StatusOr<wire::Ack> Client::Report(absl::FunctionRef<bool(wire::CacheStateUpdate* update)> next) const {
   grpc::ClientContext context;
   impl_->Prepare(&context);
+  impl_->Limit(&context);
   wire::Ack ack;
   const auto stream = impl_->service_->ReportCacheState(&context, &ack);
   wire::CacheStateUpdate update;

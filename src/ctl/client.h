@@ -33,7 +33,7 @@ class Client {
   absl::StatusOr<ops::ExplainRouteResponse> Explain(const wire::LookupRouteRequest& request) const;
   absl::StatusOr<wire::GetCacheStateResponse> CacheState(const std::string& tenant, const std::string& model) const;
   absl::StatusOr<wire::Ack> Publish(const wire::CacheEvent& event) const;
-  // Sends what `next` puts into its message until it returns false. The timeout counts from the last of them.
+  // Sends what `next` puts into its message until it returns false. The timeout holds for all of it.
   absl::StatusOr<wire::Ack> Report(absl::FunctionRef<bool(wire::CacheStateUpdate* update)> next) const;
   // Whether the daemon's health service says SERVING.
   absl::StatusOr<bool> IsServing() const;

@@ -237,6 +237,14 @@ class BehaviourTest(CtlTest):
         self.assertEqual(status, 3)
         self.assertIn("serves HTTP there", problems)
 
+    def test_a_daemon_that_does_not_answer_exits_with_3_in_time(self):
+        daemon = self.start()
+        daemon.process.send_signal(signal.SIGSTOP)
+        for verb in (["lookup", "--hash", "a1"], ["report", '{"replica_id":"r"}'], ["doctor"], ["top"]):
+            status, _, problems = self.run_ctl(daemon, *verb, "--timeout", "300ms")
+            self.assertEqual(status, 3, (verb, problems))
+        self.assertIn("Timeout was reached", problems)
+
     def test_names_from_the_network_cannot_steer_a_terminal(self):
         daemon = self.start()
         self.report(daemon, [{"replica_id": "\x1b[2Jevil", "prefixes": [{"prefix_hash": "a1", "token_count": 64}]}])
