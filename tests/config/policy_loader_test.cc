@@ -72,6 +72,10 @@ TEST(PolicyLoaderTest, ReadsEveryField) {
   EXPECT_EQ((*set)->tenant_count(), 1u);
 }
 
+TEST(PolicyLoaderTest, TellsWhereEachPolicyStands) {
+  EXPECT_EQ(ParsePolicies(kFull, "p.yaml").value()->SourceOf("team-a"), "p.yaml:3:35");
+}
+
 TEST(PolicyLoaderTest, FieldsLeftOutHaveTheirDefaults) {
   for (const char* spec : {"", "  {}", "  strategy:\n", "  # all commented out\n"}) {
     const auto set = ParsePolicies(PolicyWith(spec), "p.yaml");

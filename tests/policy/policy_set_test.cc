@@ -1,4 +1,4 @@
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "icache/policy/cache_policy.h"
 
@@ -59,6 +59,23 @@ TEST(PolicySetTest, PoliciesAndQuotasAreApart) {
   EXPECT_TRUE(set.AddPolicy("a", {}));
   EXPECT_EQ(set.policy_count(), 1u);
   EXPECT_EQ(set.tenant_count(), 1u);
+}
+
+TEST(PolicySetTest, TellsWhereAPolicyStands) {
+  PolicySet set;
+  set.AddPolicy("a", {}, "p.yaml:3:7");
+  EXPECT_FALSE(set.AddPolicy("a", {}, "p.yaml:9:7"));
+  EXPECT_EQ(set.SourceOf("a"), "p.yaml:3:7");
+  EXPECT_EQ(set.SourceOf("b"), "");
+}
+
+TEST(PolicySetTest, NamesItsTenantsOnceAndInOrder) {
+  PolicySet set;
+  set.AddPolicy("b", {});
+  set.AddPolicy("a", {});
+  set.AddTenant("b", 5);
+  set.AddTenant("c", std::nullopt);
+  EXPECT_THAT(set.Tenants(), ::testing::ElementsAre("a", "b", "c"));
 }
 
 }  // namespace
