@@ -369,15 +369,15 @@ class BlockTable {
   Segment SegmentAt(size_t number) const {
     return directory_.load(std::memory_order_relaxed)->segments()[number].load(std::memory_order_relaxed);
   }
-  // How many buckets are 55 % full with so many places, as extents come; a segment grows when it is 80 % full. So in a
+  // How many buckets are 4/7 full with so many places, as extents come; a segment grows when it is 5/6 full. So in a
   // table that grows, each is resized once between two splits.
-  static uint64_t BucketsFor(size_t places) { return Rounded((places * 20 / 11 + kBucketSlots - 1) / kBucketSlots); }
+  static uint64_t BucketsFor(size_t places) { return Rounded((places * 7 / 4 + kBucketSlots - 1) / kBucketSlots); }
   static uint64_t LargerThan(uint64_t buckets) { return Rounded(buckets + 1 + buckets / 4); }
   static uint64_t Rounded(uint64_t buckets) {
     constexpr uint64_t kStep = Extents::kUnit / sizeof(Bucket);
     return (buckets + kPadding + kStep - 1) / kStep * kStep - kPadding;
   }
-  static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 4 / 5); }
+  static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 5 / 6); }
 
   // Appends the slots of a segment, without marks.
   static void Gather(Segment segment, std::vector<uint64_t>* slots);
