@@ -2,76 +2,101 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace icache {
 
-BlockTable::BlockTable(Retired* retired) : retired_(*retired) {
+BlockTable::BlockTable(Extents* extents, Retired* retired) : extents_(*extents), retired_(*retired) {
   constexpr uint32_t kInitial = 4;
   auto* const directory = static_cast<Directory*>(std::malloc(sizeof(Directory) + kInitial * sizeof(Segment)));
   directory->capacity = kInitial;
   new (&directory->count) std::atomic<uint32_t>(1);
   for (uint32_t i = 0; i < kInitial; ++i) new (directory->segments() + i) std::atomic<Segment>(0);
-  directory->segments()[0].store(MakeSegment({}, 1), std::memory_order_relaxed);
+  const Segment first = MakeSegment({}, BucketsFor(0), /*base=*/0);
+  directory->segments()[0].store(first, std::memory_order_relaxed);
   directory_.store(directory, std::memory_order_release);
-  counts_.push_back(0);
+  loads_.push_back({.places = 0, .most = MostIn(first)});
   bytes_ += directory->bytes();
 }
 
 BlockTable::~BlockTable() {
   Directory* const directory = directory_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < counts_.size(); ++i) std::free(BucketsOf(SegmentAt(i)));
+  for (size_t i = 0; i < loads_.size(); ++i) extents_.Free(BucketsOf(SegmentAt(i)), BytesOf(SegmentAt(i)));
   std::free(directory);
 }
 
-BlockTable::Segment BlockTable::MakeSegment(const std::vector<uint64_t>& slots, uint64_t buckets) {
+// ---- Segments -------------------------------------------------------------------------------------------------------
+
+void BlockTable::Gather(Segment segment, std::vector<uint64_t>* slots) {
+  // Without a branch for each slot, as a third of them are free and none can tell which.
+  const uint64_t buckets = CountOf(segment) + kPadding;
+  size_t count = slots->size();
+  slots->resize(count + buckets * kBucketSlots);
+  uint64_t* const to = slots->data();
+  for (uint64_t i = 0; i < buckets; ++i) {
+    for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[i]) {
+      const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
+      to[count] = value;
+      count += static_cast<size_t>(value != 0);
+    }
+  }
+  slots->resize(count);
+}
+
+BlockTable::Segment BlockTable::MakeSegment(absl::Span<const uint64_t> slots, uint64_t buckets, uint32_t base) {
   while (true) {
     if (buckets > 0xffff) throw std::bad_alloc();
-    auto* const first = static_cast<Bucket*>(std::aligned_alloc(sizeof(Bucket), (buckets + kPadding) * sizeof(Bucket)));
-    if (first == nullptr) throw std::bad_alloc();
-    for (uint64_t i = 0; i < buckets + kPadding; ++i) {
-      new (first + i) Bucket;
-      for (std::atomic<uint64_t>& slot : first[i]) slot.store(0, std::memory_order_relaxed);
-    }
+    const uint64_t all = buckets + kPadding;
+    // Plain words as long as nobody else knows them.
+    auto* const words = static_cast<uint64_t*>(extents_.Allocate(all * sizeof(Bucket)));
+    std::memset(words, 0, all * sizeof(Bucket));
+    filled_.assign(all, 0);
+    passed_.assign(all, 0);
     bool fits = true;
     for (uint64_t value : slots) {
       uint64_t at = HomeOf(TagOf(value), buckets);
-      uint32_t free;
-      while ((free = ScanOf(first[at], 0).free) == 0 && at + 1 < buckets + kPadding) Mark(first[at++]);
-      fits = free != 0;
+      while (filled_[at] == kBucketSlots && at + 1 < all) {
+        passed_[at] = static_cast<uint8_t>(std::min<uint32_t>(passed_[at] + 1u, kBucketSlots));
+        ++at;
+      }
+      fits = filled_[at] < kBucketSlots;
       if (!fits) break;
-      std::atomic<uint64_t>& slot = first[at][std::countr_zero(free)];
-      slot.store(value | (slot.load(std::memory_order_relaxed) & kMark), std::memory_order_relaxed);
+      words[at * kBucketSlots + filled_[at]++] = value;
     }
     if (fits) {
-      const Segment segment = buckets << 48 | reinterpret_cast<uint64_t>(first);
-      bytes_ += BytesOf(segment);
-      return segment;
+      for (uint64_t at = 0; at < all; ++at) {
+        for (uint32_t i = 0; i < passed_[at]; ++i) words[at * kBucketSlots + i] |= kMark;
+      }
+      bytes_ += all * sizeof(Bucket);
+      return WordFor(words, buckets, base);
     }
-    std::free(first);
-    buckets += 1 + buckets / 4;  // crowded at the end
+    extents_.Free(words, all * sizeof(Bucket));
+    buckets = LargerThan(buckets);  // crowded at the end
   }
 }
 
 void BlockTable::Retire(Segment segment) {
   bytes_ -= BytesOf(segment);
-  retired_.Add(BucketsOf(segment), BytesOf(segment));
+  retired_.AddExtent(BucketsOf(segment), BytesOf(segment));
 }
 
-void BlockTable::Publish(size_t number, Segment segment) {
+void BlockTable::Publish(size_t number, Segment segment, size_t places) {
   std::atomic<Segment>& entry = directory_.load(std::memory_order_relaxed)->segments()[number];
   const Segment old = entry.load(std::memory_order_relaxed);
   entry.store(segment, std::memory_order_release);
-  ++generation_;
+  loads_[number] = {.places = static_cast<uint32_t>(places), .most = MostIn(segment)};
   Retire(old);
 }
 
 void BlockTable::Resize(size_t number, uint64_t buckets) {
-  std::vector<uint64_t> slots;
-  slots.reserve(counts_[number]);
-  ForEachIn(SegmentAt(number), [&](uint64_t value) { slots.push_back(value); });
-  Publish(number, MakeSegment(slots, buckets));
+  const Segment segment = SegmentAt(number);
+  slots_.clear();
+  Gather(segment, &slots_);
+  Publish(number, MakeSegment(slots_, buckets, BaseOf(segment)), slots_.size());
 }
+
+// ---- Marks and removals ---------------------------------------------------------------------------------------------
 
 void BlockTable::Mark(Bucket& bucket) {
   const uint32_t marks = ScanOf(bucket, 0).marks;
@@ -88,14 +113,20 @@ void BlockTable::Unmark(Bucket& bucket) {
 }
 
 void BlockTable::Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Span<const uint8_t> offsets) {
-  Probes probes(*this, hashes);
-  for (size_t i = 0; i < hashes.size(); ++i) EraseAt(probes.Next(), hashes[i], {run, offsets[i]});
+  const Batch batch(*this, hashes);
+  for (size_t i = 0; i < hashes.size(); ++i) EraseAt(batch.probes_[i], {run, offsets[i]});
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const uint32_t number = batch.probes_[i].number;
+    const uint32_t places = loads_[number].places;
+    const uint64_t buckets = CountOf(SegmentAt(number));
+    if (places * 2 < buckets * kBucketSlots && BucketsFor(places) < buckets) Resize(number, BucketsFor(places));
+  }
 }
 
-void BlockTable::EraseAt(const Probe& probe, uint64_t hash, const Place& place) {
-  const uint64_t value = SlotFor(hash, place);
+void BlockTable::EraseAt(const Probe& probe, const Place& place) {
+  const uint64_t value = SlotFor(probe.tag, place);
   for (Bucket* bucket = probe.home;; ++bucket) {
-    uint32_t same = ScanOf(*bucket, TagFor(hash)).same;
+    uint32_t same = ScanOf(*bucket, probe.tag).same;
     while (same != 0 && ((*bucket)[std::countr_zero(same)].load(std::memory_order_relaxed) & ~kMark) != value) {
       same &= same - 1;
     }
@@ -106,14 +137,30 @@ void BlockTable::EraseAt(const Probe& probe, uint64_t hash, const Place& place) 
     break;
   }
   --size_;
-  const uint64_t count = --counts_[probe.number];
-  const uint64_t buckets = CountOf(SegmentAt(probe.number));
-  if (buckets > 2 && count * 2 < buckets * kBucketSlots) Resize(probe.number);
+  --loads_[probe.number].places;
 }
 
-void BlockTable::AddSegment(const std::vector<uint64_t>& kept, const std::vector<uint64_t>& moved) {
-  const auto number = static_cast<uint32_t>(counts_.size());
+// ---- Growing and shrinking ------------------------------------------------------------------------------------------
+
+void BlockTable::Part(uint32_t bit) {
+  const uint32_t shift = kTagShift + bit;
+  kept_.resize(slots_.size());
+  moved_.resize(slots_.size());
+  size_t kept = 0, moved = 0;
+  for (uint64_t value : slots_) {
+    const size_t moves = value >> shift & 1;
+    kept_[kept] = value;
+    moved_[moved] = value;
+    kept += 1 - moves;
+    moved += moves;
+  }
+  kept_.resize(kept);
+  moved_.resize(moved);
+}
+
+void BlockTable::AddSegment(uint32_t number) {
   const uint32_t parent = ParentOf(number);
+  const uint32_t base = BaseFor(SharedBefore(number) + 1);
   Directory* directory = directory_.load(std::memory_order_relaxed);
   if (number == directory->capacity) {
     const uint32_t capacity = 2 * directory->capacity;
@@ -128,50 +175,67 @@ void BlockTable::AddSegment(const std::vector<uint64_t>& kept, const std::vector
     directory_.store(larger, std::memory_order_release);
     directory = larger;
   }
-  directory->segments()[number].store(MakeSegment(moved, BucketsFor(moved.size())), std::memory_order_release);
-  counts_.push_back(static_cast<uint32_t>(moved.size()));
-  counts_[parent] = static_cast<uint32_t>(kept.size());
+  const Segment segment = MakeSegment(moved_, BucketsFor(moved_.size()), base);
+  directory->segments()[number].store(segment, std::memory_order_release);
+  loads_.push_back({.places = static_cast<uint32_t>(moved_.size()), .most = MostIn(segment)});
+  // A reader that finds the parent without what has moved sees the new count when it looks again.
   directory->count.store(number + 1, std::memory_order_release);
-  Publish(parent, MakeSegment(kept, BucketsFor(kept.size())));
+  Publish(parent, MakeSegment(kept_, BucketsFor(kept_.size()), base), kept_.size());
 }
 
 void BlockTable::Fold() {
-  const auto number = static_cast<uint32_t>(counts_.size()) - 1;
+  const auto number = static_cast<uint32_t>(loads_.size()) - 1;
   const uint32_t parent = ParentOf(number);
-  std::vector<uint64_t> joined;
+  const uint32_t base = BaseFor(SharedBefore(number));
+  slots_.clear();
   for (uint32_t each : {parent, number}) {
-    ForEachIn(SegmentAt(each), [&](uint64_t value) { joined.push_back(value); });
+    const size_t first = slots_.size();
+    Gather(SegmentAt(each), &slots_);
+    if (BaseOf(SegmentAt(each)) == base) continue;
+    // The bits that tags of the lower base have in front are those of the segment's number.
+    for (size_t i = first; i < slots_.size(); ++i) {
+      const uint64_t tag = TagOf(slots_[i]) << kBaseBits | each >> base;
+      slots_[i] = Retagged(slots_[i], tag & kTagMask);
+    }
   }
-  Publish(parent, MakeSegment(joined, BucketsFor(joined.size())));
+  // A reader that looks for the last segment's blocks finds them there until it sees the lower count, and in the parent
+  // from then on.
+  Publish(parent, MakeSegment(slots_, BucketsFor(slots_.size()), base), slots_.size());
   Directory* const directory = directory_.load(std::memory_order_relaxed);
   directory->count.store(number, std::memory_order_release);
   Retire(directory->segments()[number].load(std::memory_order_relaxed));
-  counts_.pop_back();
-  counts_[parent] = static_cast<uint32_t>(joined.size());
+  loads_.pop_back();
 }
 
 bool BlockTable::CheckInvariants() const {
   size_t total = 0;
-  for (size_t i = 0; i < counts_.size(); ++i) {
+  for (size_t i = 0; i < loads_.size(); ++i) {
     const Segment segment = SegmentAt(i);
-    size_t count = 0;
+    size_t places = 0;
     std::vector<uint32_t> passed(CountOf(segment) + kPadding, 0);
+    // Those that have split since their number last doubled, and what split off, share a bit more than the others.
+    const auto count = static_cast<uint32_t>(loads_.size());
+    const uint32_t half = (MaskOf(count) + 1) / 2;
+    const uint32_t shared = static_cast<uint32_t>(std::bit_width(MaskOf(count))) - ((i | half) >= count ? 1 : 0);
+    if (BaseOf(segment) != BaseFor(shared)) return false;
     for (uint64_t at = 0; at < passed.size(); ++at) {
       for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[at]) {
         const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
         if (value == 0) continue;
-        ++count;
+        ++places;
         const uint64_t home = HomeOf(TagOf(value), CountOf(segment));
         if (home > at) return false;
         for (uint64_t each = home; each < at; ++each) ++passed[each];
+        const uint64_t shared_in_tag = (uint64_t{1} << (shared - BaseOf(segment))) - 1;
+        if (((TagOf(value) ^ i >> BaseOf(segment)) & shared_in_tag) != 0) return false;
       }
     }
     for (uint64_t at = 0; at < passed.size(); ++at) {
       const uint32_t marks = ScanOf(BucketsOf(segment)[at], 0).marks;
       if (marks != 0xff && static_cast<uint32_t>(std::popcount(marks)) != passed[at]) return false;
     }
-    if (count != counts_[i]) return false;
-    total += count;
+    if (places != loads_[i].places || loads_[i].most != MostIn(segment)) return false;
+    total += places;
   }
   return total == size_;
 }

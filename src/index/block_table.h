@@ -2,15 +2,23 @@
 //
 // A slot holds a place, (run, offset), and a *tag* of 23 bits of the mixed hash; the hash itself is in the run, where a
 // probe compares it. Linear hashing spreads the slots over segments of about kSegmentMean places, of which one splits
-// when the table grows and the last folds back when it shrinks, so no step is long. A segment is an array of any number
-// of *buckets*, each of eight slots and one cache line. The home of a slot is the bucket tag × buckets ÷ 2^23; if that
-// is full it passes on to the next, and leaves a *pass mark* in the bucket. A mark is one bit of a slot, whatever else
-// the slot holds, so a bucket counts up to eight; one that has all eight keeps them. A probe ends at the first bucket
-// without marks, nearly always the home, and nothing ever moves within a segment.
+// when the table grows and the last folds back when it shrinks, so no step is long. A segment is an array of *buckets*,
+// each of eight slots and one cache line, in memory of Extents. The home of a slot is the bucket tag × buckets ÷ 2^23;
+// if that is full it passes on to the next, and leaves a *pass mark* in the bucket. A mark is one bit of a slot,
+// whatever else the slot holds, so a bucket counts up to eight; one that has all eight keeps them. A probe ends at the
+// first bucket without marks, nearly always the home, and nothing ever moves within a segment.
+//
+//   hash   63 ...................... base+23 | base+22 ............ base | base-1 ...... 0
+//                                            | tag: home in its top bits | one segment's hashes have the same bits here
+//
+// A hash finds its segment by its lowest bits, of which the hashes of a segment share one more with each split. Which
+// bits its tags have is the segment's: they start at its *base*, the multiple of eight at or below the number of bits
+// shared. So a split reads in the tags who goes where, and only one in eight, which moves the base, looks up hashes in
+// the runs.
 //
 // Threads. One writer at a time; readers at any time. A reader trusts what it finds, since it compares the hash itself,
 // and that it found nothing when the segments were the same before and after. What the writer replaces it retires, for
-// readers may still be in it.
+// readers may still be in it. The word that names a segment tells its base, so no reader takes one base for another.
 //
 // The caller compares: `matches(place)` says whether the block there is the one that is sought.
 #pragma once
@@ -19,11 +27,13 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "index/extents.h"
 #include "index/retired.h"
 
 // The thread sanitizer would take vector loads of atomic words for races.
@@ -47,9 +57,23 @@ struct Place {
 };
 
 class BlockTable {
+  static constexpr size_t kBucketSlots = 8;
+  using Bucket = std::array<std::atomic<uint64_t>, kBucketSlots>;
+  static_assert(sizeof(Bucket) == 64);
+
+  // Where the search for a hash begins, for the writer.
+  struct Probe {
+    Bucket* home;
+    uint32_t number;  // of the segment
+    uint32_t tag;
+  };
+
  public:
-  // `retired` takes over what readers may still look at. It must outlive the table.
-  explicit BlockTable(Retired* retired);
+  // At most so many hashes in one batch.
+  static constexpr size_t kMaxBatch = 256;
+
+  // `extents` and `retired`, which takes over what readers may still look at, must outlive the table.
+  BlockTable(Extents* extents, Retired* retired);
   // Requires that there are no readers.
   ~BlockTable();
   BlockTable(const BlockTable&) = delete;
@@ -60,18 +84,18 @@ class BlockTable {
     const Directory& directory = *directory_.load(std::memory_order_acquire);
     const uint32_t number = NumberOf(hash, directory.count.load(std::memory_order_acquire));
     const Segment segment = directory.segments()[number].load(std::memory_order_acquire);
-    __builtin_prefetch(BucketsOf(segment) + HomeOf(TagFor(hash), CountOf(segment)));
+    __builtin_prefetch(BucketsOf(segment) + HomeOf(TagFor(hash, segment), CountOf(segment)));
   }
 
   // The place of the block, or run 0. For readers.
   template <typename Matches>
   Place Find(uint64_t hash, Matches matches) const {
-    const uint64_t tag = TagFor(hash);
     while (true) {
       const Directory* const directory = directory_.load(std::memory_order_acquire);
       const uint32_t count = directory->count.load(std::memory_order_acquire);
       const std::atomic<Segment>& entry = directory->segments()[NumberOf(hash, count)];
       const Segment segment = entry.load(std::memory_order_acquire);
+      const uint64_t tag = TagFor(hash, segment);
       const Bucket* bucket = BucketsOf(segment) + HomeOf(tag, CountOf(segment));
       for (Scan scan = {.marks = 1}; scan.marks != 0; ++bucket) {
         scan = ScanOf(*bucket, tag);
@@ -88,29 +112,86 @@ class BlockTable {
     }
   }
 
-  // Adds blocks 0, 1, … of a run, until `matches(i, place)` finds that block i is there already. Returns how many were
-  // added. Balance() must follow before long.
-  template <typename Matches>
-  uint32_t Insert(absl::Span<const uint64_t> hashes, uint32_t run, Matches matches) {
-    Probes probes(*this, hashes);
-    for (uint32_t i = 0; i < hashes.size(); ++i) {
-      const auto same_block = [&](const Place& place) { return matches(i, place); };
-      if (!InsertAt(probes.Next(), hashes[i], {run, i}, same_block)) return i;
+  // For the writer: where the searches for many hashes begin, on their way to the processor. To be used before the
+  // table is changed otherwise.
+  class Batch {
+   public:
+    // `hashes`, at most kMaxBatch, must outlive the batch.
+    Batch(const BlockTable& table, absl::Span<const uint64_t> hashes) : hashes_(hashes) {
+      assert(hashes.size() <= kMaxBatch);
+      const Directory& directory = *table.directory_.load(std::memory_order_relaxed);
+      const uint32_t count = directory.count.load(std::memory_order_relaxed);
+      for (size_t i = 0; i < hashes.size(); ++i) {
+        probes_[i] = ProbeIn(directory, count, hashes[i]);
+        __builtin_prefetch(probes_[i].home, /*rw=*/1);
+      }
     }
-    return static_cast<uint32_t>(hashes.size());
+
+   private:
+    friend class BlockTable;
+    const absl::Span<const uint64_t> hashes_;
+    std::array<Probe, kMaxBatch> probes_;
+  };
+
+  // Adds the blocks of a batch as blocks 0, 1, … of a run. If some are there already, as `matches(i, place)` finds, it
+  // adds none. Returns how many were added, or else the first that is there. Balance() must follow before long.
+  template <typename Matches>
+  uint32_t Insert(const Batch& batch, uint32_t run, Matches matches) {
+    const auto size = static_cast<uint32_t>(batch.hashes_.size());
+    // Most find all they need in their home. What does not is put off, for its next bucket has to be fetched. Nothing
+    // here is left to a branch, which would be guessed wrong each time.
+    std::array<uint8_t, kMaxBatch> put_off;
+    std::array<uint32_t, kMaxBatch> full;  // segments that have to grow
+    uint32_t put_off_count = 0, full_count = 0;
+    std::atomic<uint64_t> nowhere;
+    for (uint32_t i = 0; i < size; ++i) {
+      const Probe& probe = batch.probes_[i];
+      const Scan scan = ScanOf(*probe.home, probe.tag);
+      const uint32_t fits =
+          static_cast<uint32_t>((scan.same | scan.marks) == 0) & static_cast<uint32_t>(scan.free != 0);
+      std::atomic<uint64_t>* const slot = probe.home->data() + std::countr_zero(scan.free | 1u << kBucketSlots);
+      (fits != 0 ? slot : &nowhere)->store(SlotFor(probe.tag, {run, i}), std::memory_order_release);
+      __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
+      put_off[put_off_count] = static_cast<uint8_t>(i);
+      put_off_count += 1 - fits;
+      Load& load = loads_[probe.number];
+      load.places += fits;
+      full[full_count] = probe.number;
+      full_count += static_cast<uint32_t>(load.places > load.most);
+    }
+    size_ += size - put_off_count;
+    // In order, so that of two equal hashes the later one is found to be there.
+    uint32_t done = 0;
+    for (; done < put_off_count; ++done) {
+      const uint32_t i = put_off[done];
+      const auto same_block = [&](const Place& place) { return matches(i, place); };
+      if (!InsertBeyond(batch.hashes_[i], {run, i}, same_block)) break;
+    }
+    for (uint32_t k = 0; k < full_count; ++k) GrowIfFull(full[k]);
+    if (done == put_off_count) return size;
+    for (uint32_t i = 0, next = done; i < size; ++i) {
+      if (next < put_off_count && i == put_off[next]) {
+        ++next;
+      } else {
+        EraseAt(ProbeOf(batch.hashes_[i]), {run, i});
+      }
+    }
+    return put_off[done];
   }
   // Adds one block. False, with nothing done, when `matches(place)` finds that it is there already.
   template <typename Matches>
   bool Insert(uint64_t hash, const Place& place, Matches matches) {
-    return InsertAt(ProbeOf(hash), hash, place, matches);
+    if (!InsertBeyond(hash, place, matches)) return false;
+    GrowIfFull(ProbeOf(hash).number);
+    return true;
   }
   // Removes blocks of a run that are there: `hashes[i]` is that of `offsets[i]`. Balance() must follow before long.
   void Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Span<const uint8_t> offsets);
   // Splits or folds segments so that they keep their size. `blocks` tells of places: HashOf(place), Prefetch(place).
   template <typename Blocks>
   void Balance(const Blocks& blocks) {
-    while (size_ > kSegmentMean * counts_.size()) Split(blocks);
-    while (counts_.size() > 1 && size_ < kSegmentMean / 2 * counts_.size()) Fold();
+    while (size_ > kSegmentMean * loads_.size()) Split(blocks);
+    while (loads_.size() > 1 && size_ < kSegmentMean / 2 * loads_.size()) Fold();
   }
 
   size_t size() const { return size_; }
@@ -119,25 +200,31 @@ class BlockTable {
 
   template <typename Visit>
   void ForEach(Visit visit) const {
-    const Directory& directory = *directory_.load(std::memory_order_relaxed);
-    for (size_t i = 0; i < counts_.size(); ++i) {
-      ForEachIn(directory.segments()[i].load(std::memory_order_relaxed),
-                [&](uint64_t value) { visit(PlaceOf(value)); });
+    for (size_t i = 0; i < loads_.size(); ++i) {
+      const Segment segment = SegmentAt(i);
+      for (uint64_t at = 0; at < CountOf(segment) + kPadding; ++at) {
+        for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[at]) {
+          const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
+          if (value != 0) visit(PlaceOf(value));
+        }
+      }
     }
   }
-  // For tests: homes of the slots and counts of the segments.
+  // For tests: homes of the slots, marks, loads and bases of the segments.
   bool CheckInvariants() const;
 
  private:
   static constexpr uint32_t kTagBits = 23;
+  static constexpr uint64_t kTagMask = (uint64_t{1} << kTagBits) - 1;
+  static constexpr uint32_t kTagShift = 64 - kTagBits;  // of a slot
   static constexpr uint64_t kMark = uint64_t{1} << 40;
-  static constexpr size_t kSegmentMean = 1024;  // places per segment; they have up to about twice as many
-  static constexpr size_t kBucketSlots = 8;
+  static constexpr uint32_t kBaseBits = 8;      // bases are multiples of it
+  static constexpr size_t kSegmentMean = 1024;  // places per segment
   // Buckets beyond a segment's count, for slots that the last homes have no room for.
   static constexpr uint32_t kPadding = 2;
 
-  using Bucket = std::array<std::atomic<uint64_t>, kBucketSlots>;
-  // A word that names a segment: its number of buckets above the 48 bits of the address of the first.
+  // A word that names a segment: from the top its number of buckets, the 48 bits of the address of the first, and, in
+  // the six of them that are 0, base ÷ kBaseBits.
   using Segment = uint64_t;
 
   struct Directory {
@@ -148,63 +235,38 @@ class BlockTable {
     size_t bytes() const { return sizeof(Directory) + capacity * sizeof(Segment); }
   };
 
-  // Where the search for a hash begins, for the writer.
-  struct Probe {
-    uint32_t number = 0;  // of the segment
-    Bucket* home = nullptr;
+  // What the writer knows of a segment.
+  struct Load {
+    uint32_t places = 0;
+    uint32_t most = 0;  // beyond it the segment grows
   };
-  Probe ProbeOf(uint64_t hash) const {
-    const uint32_t number = NumberOf(hash, static_cast<uint32_t>(counts_.size()));
-    const Segment segment = SegmentAt(number);
-    return {.number = number, .home = BucketsOf(segment) + HomeOf(TagFor(hash), CountOf(segment))};
+
+  static Probe ProbeIn(const Directory& directory, uint32_t count, uint64_t hash) {
+    const uint32_t number = NumberOf(hash, count);
+    const Segment segment = directory.segments()[number].load(std::memory_order_relaxed);
+    const uint64_t tag = TagFor(hash, segment);
+    return {.home = BucketsOf(segment) + HomeOf(tag, CountOf(segment)),
+            .number = number,
+            .tag = static_cast<uint32_t>(tag)};
   }
-  // The probes of many hashes, fetched ahead of their use.
-  class Probes {
-   public:
-    Probes(const BlockTable& table, absl::Span<const uint64_t> hashes) : table_(table), hashes_(hashes) {
-      while (fetched_ < std::min<size_t>(kAhead, hashes_.size())) Fetch();
-    }
-    Probe Next() {
-      const Probe probe = generation_ == table_.generation_ ? ahead_[next_ % kAhead] : table_.ProbeOf(hashes_[next_]);
-      ++next_;
-      if (fetched_ < hashes_.size()) Fetch();
-      return probe;
-    }
+  Probe ProbeOf(uint64_t hash) const {
+    const Directory& directory = *directory_.load(std::memory_order_relaxed);
+    return ProbeIn(directory, directory.count.load(std::memory_order_relaxed), hash);
+  }
 
-   private:
-    static constexpr size_t kAhead = 16;
-
-    void Fetch() {
-      Probe& probe = ahead_[fetched_ % kAhead];
-      probe = table_.ProbeOf(hashes_[fetched_]);
-      __builtin_prefetch(probe.home, /*rw=*/1);
-      ++fetched_;
-    }
-
-    const BlockTable& table_;
-    const absl::Span<const uint64_t> hashes_;
-    const uint64_t generation_ = table_.generation_;
-    size_t fetched_ = 0;
-    size_t next_ = 0;
-    std::array<Probe, kAhead> ahead_;
-  };
-
+  // Adds one block, wherever there is room for it, without regard to how full that makes the segment.
   template <typename Matches>
-  bool InsertAt(Probe probe, uint64_t hash, const Place& place, Matches matches) {
-    const uint32_t number = probe.number;
-    if ((counts_[number] + 1) * uint64_t{10} > CountOf(SegmentAt(number)) * kBucketSlots * 8) {
-      Resize(number);
-      probe = ProbeOf(hash);
-    }
+  bool InsertBeyond(uint64_t hash, const Place& place, Matches matches) {
+    Probe probe = ProbeOf(hash);
     while (true) {
-      const Segment segment = SegmentAt(number);
+      const Segment segment = SegmentAt(probe.number);
       const Bucket* const end = BucketsOf(segment) + CountOf(segment) + kPadding;
       Bucket* room = nullptr;
       uint32_t slot = 0;
       // All buckets that the block may be in are looked at, even beyond the first with room.
       Scan scan = {.marks = 1};
       for (Bucket* bucket = probe.home; bucket < end && (scan.marks != 0 || room == nullptr); ++bucket) {
-        scan = ScanOf(*bucket, TagFor(hash));
+        scan = ScanOf(*bucket, probe.tag);
         for (uint32_t same = scan.same; same != 0; same &= same - 1) {
           if (matches(PlaceOf((*bucket)[std::countr_zero(same)].load(std::memory_order_relaxed)))) return false;
         }
@@ -216,16 +278,20 @@ class BlockTable {
       if (room != nullptr) {
         for (Bucket* bucket = probe.home; bucket < room; ++bucket) Mark(*bucket);
         const uint64_t mark = (*room)[slot].load(std::memory_order_relaxed) & kMark;
-        (*room)[slot].store(SlotFor(hash, place) | mark, std::memory_order_release);
-        ++counts_[number];
+        (*room)[slot].store(SlotFor(probe.tag, place) | mark, std::memory_order_release);
+        ++loads_[probe.number].places;
         ++size_;
         return true;
       }
-      Resize(number, CountOf(segment) + 1 + CountOf(segment) / 4);  // crowded at the end
+      Resize(probe.number, LargerThan(CountOf(segment)));  // crowded at the end
       probe = ProbeOf(hash);
     }
   }
-  void EraseAt(const Probe& probe, uint64_t hash, const Place& place);
+  void GrowIfFull(uint32_t number) {
+    const Load& load = loads_[number];
+    if (load.places > load.most) Resize(number, BucketsFor(load.places));
+  }
+  void EraseAt(const Probe& probe, const Place& place);
 
   // Which slots of a bucket are free, which others have a tag, and which carry a pass mark; bit i is slot i.
   struct Scan {
@@ -265,78 +331,111 @@ class BlockTable {
   static uint32_t MaskOf(__m128i lanes) { return static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(lanes))); }
 #endif
 
-  static uint64_t TagFor(uint64_t hash) { return hash & ((uint64_t{1} << kTagBits) - 1); }
-  static uint64_t TagOf(uint64_t slot) { return slot >> 41; }
+  static uint64_t TagOf(uint64_t slot) { return slot >> kTagShift; }
   static Place PlaceOf(uint64_t slot) {
     return {.run = static_cast<uint32_t>(slot), .offset = static_cast<uint32_t>(slot >> 32 & 0xff)};
   }
-  static uint64_t SlotFor(uint64_t hash, const Place& place) {
-    return TagFor(hash) << 41 | uint64_t{place.offset} << 32 | place.run;
+  static uint64_t SlotFor(uint64_t tag, const Place& place) {
+    return tag << kTagShift | uint64_t{place.offset} << 32 | place.run;
   }
+  // The same slot with another tag and without a mark.
+  static uint64_t Retagged(uint64_t slot, uint64_t tag) { return tag << kTagShift | (slot & (kMark - 1)); }
   static uint64_t HomeOf(uint64_t tag, uint64_t buckets) { return tag * buckets >> kTagBits; }
-  static Bucket* BucketsOf(Segment segment) { return reinterpret_cast<Bucket*>(segment & ((uint64_t{1} << 48) - 1)); }
-  static uint64_t CountOf(Segment segment) { return segment >> 48; }
-  static size_t BytesOf(Segment segment) { return (CountOf(segment) + kPadding) * sizeof(Bucket); }
-  template <typename Visit>
-  static void ForEachIn(Segment segment, Visit visit) {
-    for (uint64_t i = 0; i < CountOf(segment) + kPadding; ++i) {
-      for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[i]) {
-        const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
-        if (value != 0) visit(value);
-      }
-    }
+
+  static Segment WordFor(const void* first, uint64_t buckets, uint32_t base) {
+    return buckets << 48 | reinterpret_cast<uint64_t>(first) | base / kBaseBits;
   }
+  static Bucket* BucketsOf(Segment segment) {
+    return reinterpret_cast<Bucket*>(segment & ((uint64_t{1} << 48) - sizeof(Bucket)));
+  }
+  static uint64_t CountOf(Segment segment) { return segment >> 48; }
+  static uint32_t BaseOf(Segment segment) { return static_cast<uint32_t>(segment & (sizeof(Bucket) - 1)) * kBaseBits; }
+  static uint64_t TagFor(uint64_t hash, Segment segment) { return hash >> BaseOf(segment) & kTagMask; }
+  static size_t BytesOf(Segment segment) { return (CountOf(segment) + kPadding) * sizeof(Bucket); }
 
   // Segments whose number is beyond a power of two have split: hashes find theirs by one more bit.
   static uint32_t NumberOf(uint64_t hash, uint32_t count) {
     const uint32_t mask = MaskOf(count);
-    const uint32_t number = static_cast<uint32_t>(hash >> kTagBits) & mask;
+    const uint32_t number = static_cast<uint32_t>(hash) & mask;
     return number < count ? number : number & (mask >> 1);
   }
   static uint32_t MaskOf(uint32_t count) { return count == 1 ? 0 : ~uint32_t{0} >> __builtin_clz(count - 1); }
   // What segment `number`, once the last, was split from.
   static uint32_t ParentOf(uint32_t number) { return number & (MaskOf(number + 1) >> 1); }
+  // The bits of their hashes that segment `number` and its parent agree in, just before the split.
+  static uint32_t SharedBefore(uint32_t number) { return static_cast<uint32_t>(std::bit_width(number)) - 1; }
+  static uint32_t BaseFor(uint32_t shared) { return shared / kBaseBits * kBaseBits; }
 
   Segment SegmentAt(size_t number) const {
     return directory_.load(std::memory_order_relaxed)->segments()[number].load(std::memory_order_relaxed);
   }
-  // How many buckets are two thirds full with so many places; a segment grows when it is four fifths full.
-  static uint64_t BucketsFor(size_t places) { return std::max<uint64_t>(1, (places * 3 / 2 + 7) / kBucketSlots); }
-  // A segment of these slots, with at least so many buckets.
-  Segment MakeSegment(const std::vector<uint64_t>& slots, uint64_t buckets);
+  // How many buckets are 4/7 full with so many places, as extents come; a segment grows when it is 5/6 full. So in a
+  // table that grows, each is resized once between two splits.
+  static uint64_t BucketsFor(size_t places) { return Rounded((places * 7 / 4 + kBucketSlots - 1) / kBucketSlots); }
+  static uint64_t LargerThan(uint64_t buckets) { return Rounded(buckets + 1 + buckets / 4); }
+  static uint64_t Rounded(uint64_t buckets) {
+    constexpr uint64_t kStep = Extents::kUnit / sizeof(Bucket);
+    return (buckets + kPadding + kStep - 1) / kStep * kStep - kPadding;
+  }
+  static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 5 / 6); }
+
+  // Appends the slots of a segment, without marks.
+  static void Gather(Segment segment, std::vector<uint64_t>* slots);
+  // A segment of these slots, with at least so many buckets, rounded.
+  Segment MakeSegment(absl::Span<const uint64_t> slots, uint64_t buckets, uint32_t base);
   void Retire(Segment segment);
-  // Makes `segment` the one of this number.
-  void Publish(size_t number, Segment segment);
-  // Gives a segment room for one more, or at least so many buckets.
-  void Resize(size_t number) { Resize(number, BucketsFor(counts_[number] + 1)); }
+  // Makes `segment` the one of this number, with so many places.
+  void Publish(size_t number, Segment segment, size_t places);
+  // Gives a segment at least so many buckets, rounded.
   void Resize(size_t number, uint64_t buckets);
 
   template <typename Blocks>
   void Split(const Blocks& blocks) {
-    constexpr size_t kAhead = 16;
-    const auto number = static_cast<uint32_t>(counts_.size());
+    const auto number = static_cast<uint32_t>(loads_.size());
     const uint32_t parent = ParentOf(number);
-    std::vector<uint64_t> all, kept, moved;
-    ForEachIn(SegmentAt(parent), [&](uint64_t value) { all.push_back(value); });
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (i + kAhead < all.size()) blocks.Prefetch(PlaceOf(all[i + kAhead]));
-      (NumberOf(blocks.HashOf(PlaceOf(all[i])), number + 1) == parent ? kept : moved).push_back(all[i]);
+    const uint32_t shared = SharedBefore(number);
+    const Segment segment = SegmentAt(parent);
+    slots_.clear();
+    Gather(segment, &slots_);
+    if (BaseFor(shared + 1) == BaseOf(segment)) {
+      Part(shared - BaseOf(segment));
+    } else {
+      PartAnew(blocks, shared);
     }
-    AddSegment(kept, moved);
+    AddSegment(number);
   }
-  void AddSegment(const std::vector<uint64_t>& kept, const std::vector<uint64_t>& moved);
+  // Parts slots_ into kept_ and moved_ by one bit of their tags.
+  void Part(uint32_t bit);
+  // The same by bit `shared` of their hashes, with tags of a new base.
+  template <typename Blocks>
+  void PartAnew(const Blocks& blocks, uint32_t shared) {
+    constexpr size_t kAhead = 16;
+    kept_.clear();
+    moved_.clear();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (i + kAhead < slots_.size()) blocks.Prefetch(PlaceOf(slots_[i + kAhead]));
+      const uint64_t hash = blocks.HashOf(PlaceOf(slots_[i]));
+      const uint64_t slot = Retagged(slots_[i], hash >> BaseFor(shared + 1) & kTagMask);
+      ((hash >> shared & 1) == 0 ? kept_ : moved_).push_back(slot);
+    }
+  }
+  // The second half of a split: kept_ for the parent, moved_ for the new segment.
+  void AddSegment(uint32_t number);
   void Fold();
 
   // One more slot has passed a bucket, or one less does.
   static void Mark(Bucket& bucket);
   static void Unmark(Bucket& bucket);
 
+  Extents& extents_;
   Retired& retired_;
   std::atomic<Directory*> directory_{nullptr};
-  std::vector<uint32_t> counts_;  // places, by segment
+  std::vector<Load> loads_;  // by segment
   size_t size_ = 0;
   size_t bytes_ = 0;
-  uint64_t generation_ = 0;  // rises when a segment is replaced
+  // Of use while segments are made.
+  std::vector<uint64_t> slots_, kept_, moved_;
+  std::vector<uint8_t> filled_, passed_;  // by bucket
 };
 
 }  // namespace icache

@@ -11,17 +11,18 @@
 #include <vector>
 
 #include "index/arena.h"
+#include "index/extents.h"
 
 namespace icache {
 
 class Retired {
  public:
-  explicit Retired(Arena* arena) : arena_(*arena) {}
+  Retired(Arena* arena, Extents* extents) : arena_(*arena), extents_(*extents) {}
   ~Retired() { Free(); }
   Retired(const Retired&) = delete;
   Retired& operator=(const Retired&) = delete;
 
-  // What std::malloc or std::aligned_alloc gave.
+  // What std::malloc gave.
   void Add(void* block, size_t bytes) {
     blocks_.push_back(block);
     bytes_ += bytes;
@@ -31,11 +32,17 @@ class Retired {
     record_bytes_ += Arena::Rounded(bytes);
     bytes_ += bytes;
   }
+  void AddExtent(void* extent, size_t bytes) {
+    retired_extents_.emplace_back(extent, bytes);
+    bytes_ += bytes;
+  }
   void Free() {
     for (void* block : blocks_) std::free(block);
+    for (const auto& [extent, bytes] : retired_extents_) extents_.Free(extent, bytes);
     for (const auto& [record, bytes] : records_) arena_.Free(record, bytes);
     blocks_.clear();
     records_.clear();
+    retired_extents_.clear();
     bytes_ = record_bytes_ = 0;
   }
 
@@ -45,7 +52,9 @@ class Retired {
 
  private:
   Arena& arena_;
+  Extents& extents_;
   std::vector<void*> blocks_;
+  std::vector<std::pair<void*, size_t>> retired_extents_;
   std::vector<std::pair<Arena::Ref, uint32_t>> records_;
   size_t bytes_ = 0;
   size_t record_bytes_ = 0;

@@ -54,8 +54,8 @@ Shard::Shard(IndexContext* context, size_t number)
     : context_(context),
       number_(number),
       secret_(uint64_t{std::random_device()()} << 32 | std::random_device()()),
-      retired_(&arena_),
-      table_(&retired_) {}
+      retired_(&arena_, &extents_),
+      table_(&extents_, &retired_) {}
 
 Shard::~Shard() {
   // The arena frees the runs, but not the lists that they point to.

@@ -55,6 +55,7 @@
 #include "index/block_table.h"
 #include "index/eviction_key.h"
 #include "index/eviction_queue.h"
+#include "index/extents.h"
 #include "index/index_context.h"
 #include "index/retired.h"
 #include "index/run.h"
@@ -397,6 +398,7 @@ class Shard {
 
   // Changed by the writer as their files say, read by anybody who holds mutex_.
   Arena arena_;
+  Extents extents_;
   Retired retired_;
   BlockTable table_;
   // Changed with both locks held, read with either.

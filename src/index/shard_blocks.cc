@@ -3,7 +3,6 @@
 #include <array>
 #include <cassert>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "absl/hash/hash.h"
@@ -217,10 +216,13 @@ void Shard::StoreBlocks(Partition& partition, Presence& presence, Tier tier, int
                         const BlockWrites& blocks) {
   assert(blocks.size <= kMaxRunBlocks);
   std::array<uint64_t, kMaxRunBlocks> mixed;
-  for (size_t i = 0; i < blocks.size; ++i) mixed[i] = partition.Mix(blocks.hash(i));
+  bool all_mixed = false;  // from the first new block on
   for (size_t i = 0; i < blocks.size;) {
-    const Place place = Find(partition, mixed[i], blocks.hash(i));
+    const Place place = Find(partition, partition.Mix(blocks.hash(i)), blocks.hash(i));
     if (place.run == 0) {
+      if (!std::exchange(all_mixed, true)) {
+        for (size_t j = i; j < blocks.size; ++j) mixed[j] = partition.Mix(blocks.hash(j));
+      }
       i += StoreNewRun(partition, presence, tier, seen_us, blocks.Part(i, blocks.size - i),
                        absl::MakeConstSpan(mixed.data() + i, blocks.size - i));
       continue;
@@ -238,7 +240,7 @@ void Shard::StoreBlocks(Partition& partition, Presence& presence, Tier tier, int
         const auto matches = [&](const Place& other) {
           return RunAt(other.run).partition() == partition.id && RunAt(other.run).Equals(other.offset, hash);
         };
-        if (!table_.Insert(mixed[i + j], block, matches)) {
+        if (!table_.Insert(partition.Mix(hash), block, matches)) {
           length = j;
           break;
         }
@@ -263,6 +265,8 @@ size_t Shard::StoreNewRun(Partition& partition, Presence& presence, Tier tier, i
   } else {
     size = capacity;
   }
+  const absl::Span<const uint64_t> hashes = mixed.first(size);
+  const BlockTable::Batch batch(table_, hashes);
   const int32_t step = size > 1 ? blocks.tokens(1) - blocks.tokens(0) : 0;
   const RunRef ref = arena_.Allocate(Run::Bytes(size, static_cast<uint32_t>(width)));
   Run& run = *Run::Make(arena_.At(ref), partition.id, size, static_cast<uint32_t>(width), step);
@@ -270,17 +274,13 @@ size_t Shard::StoreNewRun(Partition& partition, Presence& presence, Tier tier, i
   const Span span = {.slot = presence.slot, .leaf = AgeTree::kNoLeaf, .seen_us = seen_us, .access = 0, .tier = tier};
   run.SetOne(span);
 
-  // All blocks up to the first that is in a run already, be it this one: then a hash occurs twice.
-  const absl::Span<const uint64_t> hashes = mixed.first(size);
-  const uint32_t taken = table_.Insert(hashes, ref, [&](uint32_t i, const Place& other) {
+  // Unless one of them is in a run already, be it this one: then a hash occurs twice.
+  const uint32_t taken = table_.Insert(batch, ref, [&](uint32_t i, const Place& other) {
     const Run& in = RunAt(other.run);
     return in.partition() == partition.id && in.Equals(other.offset, blocks.hash(i));
   });
   if (taken < size) {
     // Again, in a run of the right size.
-    std::array<uint8_t, kMaxRunBlocks> offsets;
-    std::iota(offsets.begin(), offsets.end(), uint8_t{0});
-    table_.Erase(hashes.first(taken), ref, absl::MakeConstSpan(offsets.data(), taken));
     run.set_live(0);
     retired_.Add(ref, run.bytes());
     return taken == 0 ? 0 : StoreNewRun(partition, presence, tier, seen_us, blocks.Part(0, taken), mixed.first(taken));

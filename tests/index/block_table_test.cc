@@ -39,8 +39,9 @@ class BlockTableTest : public ::testing::Test {
   }
 
   Arena arena_;
-  Retired retired_{&arena_};
-  BlockTable table_{&retired_};
+  Extents extents_;
+  Retired retired_{&arena_, &extents_};
+  BlockTable table_{&extents_, &retired_};
   std::unordered_map<uint64_t, uint64_t> hashes_;
 };
 
@@ -48,7 +49,8 @@ TEST_F(BlockTableTest, FindsWhatIsThereAsItGrowsAndShrinks) {
   std::mt19937_64 random(1);
   std::vector<std::pair<uint64_t, Place>> held;
   uint32_t next = 1;
-  for (const size_t target : {5'000u, 100u, 20'000u, 0u}) {
+  // 256 segments and more tell them apart by bits that tags no longer have.
+  for (const size_t target : {5'000u, 100u, 400'000u, 1'000u, 20'000u, 0u}) {
     while (held.size() != target) {
       if (held.size() < target && random() % 4 != 0) {
         held.emplace_back(random(), Place{.run = next++, .offset = static_cast<uint32_t>(random() % 256)});
@@ -72,6 +74,25 @@ TEST_F(BlockTableTest, RefusesWhatIsThere) {
   EXPECT_TRUE(Insert(7, {.run = 1, .offset = 2}));
   EXPECT_FALSE(Insert(7, {.run = 3, .offset = 4}));
   EXPECT_EQ(Find(7).run, 1u);
+}
+
+TEST_F(BlockTableTest, AddsABatchWholeOrNotAtAll) {
+  std::mt19937_64 random(4);
+  std::vector<uint64_t> hashes(200);
+  for (uint64_t& hash : hashes) hash = random();
+  const auto insert = [&](uint32_t run) {
+    for (uint32_t i = 0; i < hashes.size(); ++i) hashes_[KeyOf({.run = run, .offset = i})] = hashes[i];
+    return table_.Insert(BlockTable::Batch(table_, hashes), run,
+                         [&](uint32_t i, const Place& other) { return hashes_.at(KeyOf(other)) == hashes[i]; });
+  };
+  ASSERT_EQ(insert(1), hashes.size());
+  EXPECT_EQ(table_.size(), hashes.size());
+  for (uint64_t& hash : hashes) hash = random();
+  hashes[150] = hashes[120];  // the later one is there already
+  EXPECT_EQ(insert(2), 150u);
+  EXPECT_EQ(table_.size(), hashes.size());
+  EXPECT_TRUE(table_.CheckInvariants());
+  EXPECT_EQ(Find(hashes[120]).run, 0u);
 }
 
 TEST_F(BlockTableTest, BlocksOfOneHomePassOnToTheNextBuckets) {
