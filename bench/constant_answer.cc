@@ -62,7 +62,7 @@ int Run(const std::string& address, int rows) {
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
-  CallQueue queue("lookup-0", builder.AddCompletionQueue());
+  CallQueue queue("lookup-0", builder.AddCompletionQueue(), size_t{64} << 20);
   queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
                  /*posted=*/16);
   ConstantLookup stream_lookup(rows);

@@ -62,9 +62,9 @@ tally() {
   mkdir -p build
   "${@:2}" | tee "$log" || status=$?
   text=$(<"$log")
-  if [[ $text =~ .*[^0-9]([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
-    passed=$((passed + BASH_REMATCH[1]))
-    failed=$((failed + BASH_REMATCH[2]))
+  if [[ $text =~ (^|.*[^0-9])([0-9]+)\ passed,\ ([0-9]+)\ failed ]]; then
+    passed=$((passed + BASH_REMATCH[2]))
+    failed=$((failed + BASH_REMATCH[3]))
   elif [[ $text =~ ([0-9]+)\ tests\ failed\ out\ of\ ([0-9]+) ]]; then
     passed=$((passed + BASH_REMATCH[2] - BASH_REMATCH[1]))
     failed=$((failed + BASH_REMATCH[1]))

@@ -186,7 +186,7 @@ const std::vector<Setting<EngineOptions>>& EngineSettings() {
        Text(&E::events, CheckEndpoint)},
       {"replay", "--replay", "ENDPOINT", "Its replay socket. Default none.", Text(&E::replay, CheckEndpoint)},
       {"topic", "--topic", "PREFIX", "Topics to take. Default all.", Text(&E::topic, CheckAnything)},
-      {"ranks", "--ranks", "N", "Data-parallel ranks; each is N ports further on. Default 1.",
+      {"ranks", "--ranks", "N", "Data-parallel ranks; rank i is i ports further on. Default 1.",
        Integer(&E::ranks, 1, 256)},
       {"metrics_url", "--metrics-url", "URL", "The engine's /metrics. Default none: no stats.",
        Text(&E::metrics_url, CheckUrl)},
