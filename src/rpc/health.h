@@ -56,6 +56,7 @@ class HealthWatchStream final : public ObserverStream {
  private:
   void OnOpen() override;
   void OnWritten(bool ok) override;
+  void OnBeforeEnd() override { OnWake(); }
 
   const ServingState* const serving_;
   bool known_ = false;  // the service asked for

@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
+#include <iterator>
 #include <list>
 
 namespace icache {

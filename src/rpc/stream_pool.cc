@@ -48,7 +48,8 @@ void StreamCall::OnWriteCompletion(bool ok) {
   if (state_ == State::kOpen) {
     OnWritten(ok);
   } else if (end_.has_value()) {
-    Finish(*end_);
+    if (ok) OnBeforeEnd();
+    if (!writing()) Finish(*end_);
   }
   RemoveIfDone();
 }

@@ -55,6 +55,8 @@ class StreamCall : public Completion {
   virtual void OnProgress(bool ok) = 0;
   // The write of the open call has completed.
   virtual void OnWritten(bool /*ok*/) {}
+  // A write has completed and the call is about to end: it may write what it could not while it was writing.
+  virtual void OnBeforeEnd() {}
   // Starts the operation that ends the call with `status`.
   virtual void Finish(const grpc::Status& status) = 0;
 
