@@ -7,7 +7,7 @@
 
 #include "daemon/background_task.h"
 #include "icache/base/status_macros.h"
-#include "icache/config/policy_watcher.h"
+#include "icache/config/watchers.h"
 #include "icache/http/http_server.h"
 #include "icache/index/sharded_index.h"
 #include "icache/policy/policy_store.h"
@@ -61,12 +61,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const DaemonOptions& optio
 absl::Status Server::StartAll() {
   policies_ = std::make_unique<PolicyStore>(options_.default_ttl);
   ASSIGN_OR_RETURN(policy_watcher_,
-                   PolicyWatcher::Create(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
-                                         [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
+                   WatchPolicies(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
+                                 [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
   ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get()));
   metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
   metrics_->RecordPolicyLoad();
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
+  ASSIGN_OR_RETURN(grpc_tls_watcher_, WatchTls(Listener::kGrpc, options_.grpc_tls, &grpc_tls_));
+  ASSIGN_OR_RETURN(http_tls_watcher_, WatchTls(Listener::kHttp, options_.http_tls, &http_tls_));
   RETURN_IF_ERROR(StartHttp());
   RETURN_IF_ERROR(StartRpc());
 
@@ -76,6 +78,9 @@ absl::Status Server::StartAll() {
     return BackgroundTask::Next::kRepeat;
   });
   policy_watcher_->Start();
+  for (const auto& watcher : {&grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (*watcher)->Start();
+  }
   for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
   logger_->Info("started", {{"http_port", http_->port()},
                             {"policies", policies_->Current()->policy_count()},
@@ -106,8 +111,11 @@ absl::Status Server::StartHttp() {
     }
     return absl::OkStatus();
   };
-  ASSIGN_OR_RETURN(http_, HttpServer::Start({.address = options_.http_address},
-                                            {.ready = ready, .metrics = [this] { return metrics_->Render(); }}));
+  HttpServerOptions options;
+  options.address = options_.http_address;
+  options.tls = options_.http_tls.enabled() ? &http_tls_ : nullptr;
+  ASSIGN_OR_RETURN(http_,
+                   HttpServer::Start(options, {.ready = ready, .metrics = [this] { return metrics_->Render(); }}));
   return absl::OkStatus();
 }
 
@@ -126,10 +134,11 @@ absl::Status Server::StartRpc() {
   options.min_ping_interval = options_.min_ping_interval;
   options.max_connection_age = options_.max_connection_age;
   options.max_connection_age_grace = options_.max_connection_age_grace;
-  ASSIGN_OR_RETURN(
-      rpc_, RpcServer::Start(
-                options,
-                {.router = router_.get(), .index = index_.get(), .clock = clock_, .ingest_observer = metrics_.get()}));
+  ASSIGN_OR_RETURN(rpc_, RpcServer::Start(options, {.router = router_.get(),
+                                                    .index = index_.get(),
+                                                    .clock = clock_,
+                                                    .ingest_observer = metrics_.get(),
+                                                    .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr}));
   return absl::OkStatus();
 }
 
@@ -153,7 +162,32 @@ void Server::OnPolicyReload(const PolicyReload& reload) {
   }
 }
 
-void Server::ReloadPolicies() { (void)policy_watcher_->Reload(); }  // told to OnPolicyReload()
+absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener, const TlsFiles& files,
+                                                              Published<TlsIdentity>* identity) {
+  if (!files.enabled()) return nullptr;
+  const auto on_reload = [this, listener, identity](const absl::Status& status) {
+    metrics_->RecordTlsReload(listener, status.ok());
+    const std::string_view name = listener == Listener::kGrpc ? "grpc" : "http";
+    if (status.ok()) {
+      const absl::Time expires_at = identity->Current()->expires_at;
+      metrics_->RecordTlsLoad(listener, expires_at);
+      logger_->Info("tls_reloaded",
+                    {{"listener", name}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
+    } else {
+      logger_->Error("tls_refused", {{"listener", name}, {"problem", TextOf(status)}});
+    }
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWatcher> watcher,
+                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload));
+  metrics_->RecordTlsLoad(listener, identity->Current()->expires_at);
+  return watcher;
+}
+
+void Server::Reload() {
+  for (const auto& watcher : {&policy_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (void)(*watcher)->Reload();  // told to its callback
+  }
+}
 
 void Server::Drain() {
   if (state_ == State::kDraining) return;
@@ -166,7 +200,9 @@ void Server::Shutdown(absl::Duration grace) {
   if (rpc_ == nullptr) return;
   Drain();
   rpc_->Shutdown(grace);
-  policy_watcher_->Stop();
+  for (const auto& watcher : {&policy_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (*watcher)->Stop();
+  }
   sweeper_.reset();
   http_->Stop();
   rpc_.reset();

@@ -17,6 +17,7 @@
 #include "rpc/methods.h"
 #include "rpc/rpc_service.h"
 #include "rpc/streams.h"
+#include "rpc/tls_credentials.h"
 
 namespace icache {
 namespace {
@@ -28,6 +29,9 @@ constexpr size_t kPostedOthers = 2;
 
 // The reflection service of gRPC has a thread for every stream.
 constexpr int kMaxReflectionThreads = 8;
+
+// What a new connection has for its TLS handshake and its first frames.
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 
 // How long clients have to close their connections once the server has told them that it goes and all is answered.
 constexpr absl::Duration kHangUpTime = absl::Milliseconds(100);
@@ -63,6 +67,7 @@ void SetArguments(const RpcOptions& options, grpc::ServerBuilder* builder) {
   // A tenth less than promised: pings sent at exactly the interval arrive a little early as often as late.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               ToMilliseconds(options.min_ping_interval * 0.9));
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(kHandshakeTimeout));
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(options.max_connection_age));
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(options.max_connection_age_grace));
@@ -116,7 +121,8 @@ absl::Status RpcServer::Impl::Start() {
     ASSIGN_OR_RETURN(addresses_.emplace_back(), listener_.Add(address));
   }
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      backend_.tls != nullptr ? RotatingTlsCredentials(backend_.tls) : grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
   builder.RegisterService(&health_service_);
   for (int i = 0; i < options_.lookup_threads; ++i) AddLookupQueue("lookup-" + std::to_string(i), &builder);

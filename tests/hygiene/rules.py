@@ -11,6 +11,7 @@ import re
 # The rooms of src/, bottom up, and the rooms that each may use. What is not listed here does not exist.
 CORE = {
     "base": set(),
+    "access": {"base"},
     "fingerprint": {"base"},
     "index": {"base"},
     "policy": {"base", "index"},
@@ -35,10 +36,10 @@ FOREIGN_INCLUDES = {
     "fingerprint": ("xxhash.h",),
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
     "routing": ("openssl/sha.h", "openssl/evp.h"),
-    "config": ("yaml-cpp/", "CLI/"),
+    "config": ("yaml-cpp/", "CLI/", "openssl/"),
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
-    "http": ("microhttpd.h",),
+    "http": ("microhttpd.h", "gnutls/"),
     "daemon": ("spdlog/",),
     "load": WIRE + ("CLI/", "nlohmann/"),
     "engine": ("xxhash.h", "msgpack.hpp"),
@@ -47,10 +48,10 @@ FOREIGN_INCLUDES = {
 FOREIGN_TARGETS = {
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
-    "config": ("yaml-cpp", "CLI11::"),
+    "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO"),
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
-    "http": ("PkgConfig::MICROHTTPD",),
+    "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),
     "daemon": ("spdlog::",),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),

@@ -15,7 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
+#include "icache/base/published.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/router.h"
@@ -59,7 +61,8 @@ struct RpcBackend {
   const Router* router = nullptr;
   PrefixIndex* index = nullptr;
   const Clock* clock = nullptr;
-  IngestObserver* ingest_observer = nullptr;  // may be null
+  IngestObserver* ingest_observer = nullptr;    // may be null
+  const Published<TlsIdentity>* tls = nullptr;  // null = without TLS; holds a value
 };
 
 class RpcServer {

@@ -13,6 +13,7 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,11 @@
 
 namespace icache {
 
+class MetricsPage;
 class ModelTallies;
+
+// What the daemon listens with.
+enum class Listener { kGrpc, kHttp };
 
 class Metrics final : public LookupObserver, public IngestObserver {
  public:
@@ -57,6 +62,11 @@ class Metrics final : public LookupObserver, public IngestObserver {
   // A reload has put a new set in force, or was refused.
   void RecordPolicyReload(bool success);
 
+  // `listener` serves over TLS, from now on with a certificate that ends at `expires_at`.
+  void RecordTlsLoad(Listener listener, absl::Time expires_at);
+  // Its files have changed and are in force, or were refused.
+  void RecordTlsReload(Listener listener, bool success);
+
   // Notes which models have drained and forgets those that did so an hour ago. Render() does it too; called after each
   // sweep of the index it dates the drains by itself, whether or not anybody scrapes. O(models held).
   void Sweep();
@@ -65,6 +75,16 @@ class Metrics final : public LookupObserver, public IngestObserver {
   std::string Render();
 
  private:
+  struct TlsTally {
+    bool enabled() const { return expires_at_s.load(std::memory_order_relaxed) != 0; }
+
+    std::atomic<int64_t> expires_at_s = 0;  // Unix time; 0 = no TLS
+    std::atomic<int64_t> reload_successes = 0;
+    std::atomic<int64_t> reload_failures = 0;
+  };
+
+  void AddTls(MetricsPage* page) const;
+
   const PrefixIndex* const index_;
   const Clock* const clock_;
   const BuildInfo build_;
@@ -74,6 +94,7 @@ class Metrics final : public LookupObserver, public IngestObserver {
   std::atomic<bool> serving_ = false;
   std::atomic<int64_t> reload_successes_ = 0;
   std::atomic<int64_t> reload_failures_ = 0;
+  std::array<TlsTally, 2> tls_;                     // by Listener
   std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
 };
 
