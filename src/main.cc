@@ -1,8 +1,10 @@
 // icached: the daemon. docs/operations.md tells how to run it.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
@@ -10,6 +12,7 @@
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
 #include "icache/config/tls_loader.h"
+#include "icache/daemon/background_task.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
 #include "icache/rpc/library_logs.h"
@@ -18,8 +21,10 @@
 namespace icache {
 namespace {
 
-// How long unary calls in flight may take when the daemon ends. A supervisor may kill it a second later.
+// How long unary calls in flight may take when the daemon ends.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(4);
+// How long the whole end may take. A supervisor may kill the daemon half a second later.
+constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 
 // Exit status 2 for what somebody must put right in flags, config or policies first, 1 for all else.
 int Fail(const absl::Status& status) {
@@ -48,6 +53,7 @@ int Main(int argc, char** argv) {
   }
 
   const std::unique_ptr<Logger> logger = CreateDaemonLogger(options);
+  std::optional<BackgroundTask> deadline;
   const auto server = Server::Start(options, logger.get());
   if (!server.ok()) return Fail(server.status());
   while (WaitForSignal() == SignalKind::kReload) (*server)->Reload();
@@ -55,6 +61,11 @@ int Main(int argc, char** argv) {
   const absl::Time drained_at = absl::Now() + options.drain_delay;
   while (WaitForSignal(drained_at - absl::Now()) == SignalKind::kReload) {
   }  // a second signal to end cuts it short, one to reload does not
+  // Nothing that is left then is worth waiting for: memory to be freed, calls that a client has piled up.
+  deadline.emplace("deadline", kShutdownDeadline, [&logger]() -> BackgroundTask::Next {
+    logger->Warn("shutdown_cut_short");
+    _exit(0);
+  });
   (*server)->Shutdown(kShutdownGrace);
   return 0;
 }

@@ -147,6 +147,9 @@ const Setting kSettings[] = {
     {"limits.max_buffer_bytes", "--limits-max-buffer-bytes", "N", "bytes", From(64 << 20, int64_t{1} << 40),
      "What gRPC may buffer of requests and answers over all connections; beyond it, it ends streams and connections.",
      ICACHE_SLOT(max_buffer_bytes)},
+    {"limits.max_unsent_bytes", "--limits-max-unsent-bytes", "N", "bytes", From(1 << 20, int64_t{1} << 40),
+     "What answers that their clients do not read may hold; beyond it, the oldest ones' calls are cancelled.",
+     ICACHE_SLOT(max_unsent_bytes)},
 
     // Log and life
     {"log.level", "--log-level", "LEVEL", "", std::monostate(), "The least level that is logged.",

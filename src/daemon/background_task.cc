@@ -1,4 +1,4 @@
-#include "daemon/background_task.h"
+#include "icache/daemon/background_task.h"
 
 #include <pthread.h>
 

@@ -5,9 +5,9 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/background_task.h"
 #include "icache/base/status_macros.h"
 #include "icache/config/watchers.h"
+#include "icache/daemon/background_task.h"
 #include "icache/http/http_server.h"
 #include "icache/index/sharded_index.h"
 #include "icache/policy/policy_store.h"
@@ -129,6 +129,7 @@ absl::Status Server::StartRpc() {
   options.max_message_bytes = options_.max_message_bytes;
   options.max_recycled_message_bytes = options_.max_recycled_message_bytes;
   options.max_buffer_bytes = options_.max_buffer_bytes;
+  options.max_unsent_bytes = options_.max_unsent_bytes;
   options.keepalive_time = options_.keepalive_time;
   options.keepalive_timeout = options_.keepalive_timeout;
   options.min_ping_interval = options_.min_ping_interval;

@@ -21,8 +21,8 @@ void CallQueue::Inbox::OnCompletion(bool /*ok*/) {
   for (const auto& function : functions) function();
 }
 
-CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue)
-    : name_(std::move(name)), queue_(std::move(queue)) {}
+CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes)
+    : name_(std::move(name)), queue_(std::move(queue)), state_(max_unsent_bytes) {}
 
 CallQueue::~CallQueue() { Stop(); }
 

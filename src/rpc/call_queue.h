@@ -8,6 +8,7 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -27,8 +28,8 @@ namespace icache {
 
 class CallQueue {
  public:
-  // `name` is the thread's, at most 15 bytes.
-  CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue);
+  // `name` is the thread's, at most 15 bytes. Messages that clients do not read may hold `max_unsent_bytes`.
+  CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes);
   // Stops first if need be.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;

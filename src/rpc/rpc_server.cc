@@ -93,6 +93,8 @@ class RpcServer::Impl {
 
   const RpcOptions options_;
   const RpcBackend backend_;
+  const size_t max_unsent_bytes_ =
+      options_.max_unsent_bytes / static_cast<size_t>(options_.lookup_threads + options_.ingest_threads);  // a queue
   RpcService service_;
   HealthService health_service_;
   ServingState serving_;
@@ -142,7 +144,7 @@ absl::Status RpcServer::Impl::Start() {
 
 void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
-  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
                   std::make_unique<LookupRouteMethod>(backend_, max_bytes), kPostedLookups);
   stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(backend_, max_bytes));
@@ -166,7 +168,7 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
 
 void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
-  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue());
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
                   std::make_unique<PublishEventMethod>(backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),

@@ -35,9 +35,16 @@ void StreamCall::OnCompletion(bool ok) {
   RemoveIfDone();
 }
 
+void* StreamCall::BeginWrite(grpc::ServerContext* context, size_t bytes) {
+  ++operations_;
+  message_ = pool_->state_->outbox.Add(context, bytes);
+  return written_.tag();
+}
+
 void StreamCall::OnWriteCompletion(bool ok) {
   --operations_;
-  writing_ = false;
+  pool_->state_->outbox.Remove(*message_);
+  message_.reset();
   if (state_ == State::kOpen) {
     OnWritten(ok);
   } else if (end_.has_value()) {
@@ -53,7 +60,7 @@ void StreamCall::RemoveIfDone() {
 void StreamCall::End(const grpc::Status& status) {
   if (state_ != State::kOpen) return;
   SetOver();
-  if (writing_) {
+  if (writing()) {
     end_ = status;
   } else {
     Finish(status);

@@ -63,13 +63,9 @@ class StreamCall : public Completion {
     ++operations_;
     return tag();
   }
-  // The tag for a write. One at a time.
-  void* BeginWrite() {
-    ++operations_;
-    writing_ = true;
-    return written_.tag();
-  }
-  bool writing() const { return writing_; }
+  // The tag for a write of `bytes` to the call of `context`. One at a time.
+  void* BeginWrite(grpc::ServerContext* context, size_t bytes);
+  bool writing() const { return message_.has_value(); }
   // Nothing more is to come of the call but the completions of operations in progress.
   void SetOver() { state_ = State::kOver; }
 
@@ -91,10 +87,10 @@ class StreamCall : public Completion {
 
   StreamPool* const pool_;
   State state_ = State::kPosted;
-  int operations_ = 0;  // started and not completed
-  bool writing_ = false;
-  bool limited_ = false;             // counts in the pool's limit
-  std::optional<grpc::Status> end_;  // to be sent after the write
+  int operations_ = 0;                    // started and not completed
+  std::optional<Outbox::Place> message_;  // being written
+  bool limited_ = false;                  // counts in the pool's limit
+  std::optional<grpc::Status> end_;       // to be sent after the write
   Written written_{this};
 };
 

@@ -51,7 +51,7 @@ void LookupStream::OnProgress(bool ok) {
   if (const grpc::Status status = lookup_->Serve(context_, &message_, &answer); !status.ok()) {
     End(status);
   } else {
-    stream_.Write(answer, BeginWrite());
+    stream_.Write(answer, BeginWrite(&context_, answer.Length()));
   }
 }
 

@@ -96,7 +96,7 @@ class ObserverStream : public StreamCall {
 
  protected:
   void OnTaken() final { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
-  void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite()); }
+  void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite(&context_, message.Length())); }
 
   grpc::ByteBuffer request_;
 

@@ -4,7 +4,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
-#include <list>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -75,8 +74,6 @@ class UnaryCall final : public Completion {
     request_call(&*context_, &request_, &*responder_, queue, tag());
   }
   void OnCompletion(bool ok) override;
-  // Gives up the answer, which its client does not read. Requires that the call has been taken.
-  void Cancel() { context_->TryCancel(); }
 
  private:
   UnaryPool* const pool_;
@@ -85,15 +82,13 @@ class UnaryCall final : public Completion {
   std::optional<grpc::ServerContext> context_;
   std::optional<Responder> responder_;
   grpc::ByteBuffer request_;
-  std::optional<std::list<UnaryCall*>::iterator>
-      unsent_;  // its place in the pool's list while its answer is on its way
+  std::optional<Outbox::Place> answer_;  // while it is on its way
 };
 
 // The calls of one unary method on one queue.
 //
-// A few are posted at a time; one that is taken is replaced at once. An answer leaves only when its client lets it, so
-// clients that do not read keep calls for themselves: of those there may be a bounded number, beyond which the oldest
-// is cancelled. Everything runs on the queue's thread.
+// A few are posted at a time; one that is taken is replaced at once, since its answer leaves only when its client lets
+// it: the queue's Outbox bounds what such clients hold. Everything runs on the queue's thread.
 class UnaryPool {
  public:
   // `queue` and `state` are not owned. `posted` calls at a time wait for clients.
@@ -108,10 +103,6 @@ class UnaryPool {
   // Posts calls until as many wait as should.
   void Fill() {
     while (!state_->stopped && posted_ < posted_target_) {
-      if (idle_.empty() && calls_.size() == posted_target_ + kMaxUnsent) {
-        if (!unsent_.empty()) unsent_.front()->Cancel();
-        return;
-      }
       if (idle_.empty()) {
         calls_.push_back(std::make_unique<UnaryCall>(this));
         idle_.push_back(calls_.back().get());
@@ -127,9 +118,6 @@ class UnaryPool {
  private:
   friend class UnaryCall;
 
-  // Answers on their way at a time. Well-behaved clients never come near it: an answer is on its way for microseconds.
-  static constexpr size_t kMaxUnsent = 1024;
-
   void Release(UnaryCall* call) {
     --state_->live_calls;
     idle_.push_back(call);
@@ -144,18 +132,17 @@ class UnaryPool {
   size_t posted_ = 0;
   std::vector<std::unique_ptr<UnaryCall>> calls_;
   std::vector<UnaryCall*> idle_;  // the one used last is at the back
-  std::list<UnaryCall*> unsent_;  // oldest first
 };
 
 inline void UnaryCall::OnCompletion(bool ok) {
-  if (unsent_.has_value()) {  // and whether the answer arrived is the client's affair
-    pool_->unsent_.erase(*unsent_);
-    unsent_.reset();
+  Outbox& outbox = pool_->state_->outbox;
+  if (answer_.has_value()) {  // and whether it arrived is the client's affair
+    outbox.Remove(*answer_);
+    answer_.reset();
     // An idle call must not keep its last client's connection open.
     responder_.reset();
     context_.reset();
     pool_->Release(this);
-    pool_->Fill();
     return;
   }
   --pool_->posted_;
@@ -163,9 +150,9 @@ inline void UnaryCall::OnCompletion(bool ok) {
     pool_->Release(this);
     return;
   }
-  unsent_ = pool_->unsent_.insert(pool_->unsent_.end(), this);
   grpc::ByteBuffer response;
   const grpc::Status status = pool_->method_->Serve(*context_, &request_, &response);
+  answer_ = outbox.Add(&*context_, response.Length());
   if (status.ok()) {
     responder_->Finish(response, status, tag());
   } else {

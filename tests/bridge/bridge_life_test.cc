@@ -71,7 +71,8 @@ class Daemon {
   WireClient& client() { return *client_; }
 
   size_t Prefixes() { return static_cast<size_t>(client_->GetState(kTenant, kModel).summary().total_prefixes()); }
-  std::optional<HeldContent> Find(const ContentKey& key) {
+  // What `replica` holds of it.
+  std::optional<HeldContent> Find(const ContentKey& key, const std::string& replica = kReplica) {
     wire::LookupRouteRequest request;
     request.set_tenant_id(kTenant);
     request.set_model_id(kModel);
@@ -79,10 +80,12 @@ class Daemon {
     request.set_adapter_id(key.first);
     request.set_prefix_hash(BytesOf(key.second));
     const wire::LookupRouteResponse answer = client_->Lookup(request);
-    if (answer.reason_code() != "PREFIX_MATCH") return std::nullopt;
-    const wire::ReplicaScore& row = answer.replica_scores(0);
-    EXPECT_EQ(row.replica_id(), kReplica);
-    return HeldContent{row.tier() == wire::CACHE_TIER_T1, row.matched_tokens()};
+    for (const wire::ReplicaScore& row : answer.replica_scores()) {
+      if (answer.reason_code() == "PREFIX_MATCH" && row.replica_id() == replica) {
+        return HeldContent{row.tier() == wire::CACHE_TIER_T1, row.matched_tokens()};
+      }
+    }
+    return std::nullopt;
   }
 
   // Waits until it holds as much as `expected`, and looks whether it is that: at all of it, or at a large sample.
@@ -165,6 +168,57 @@ TEST(BridgeLifeTest, TheDaemonKnowsTheEnginesCacheAfterALongLife) {
   EXPECT_GT(bridge.Metric("inferencecache_bridge_dropped_blocks_total", "extra_keys"), 0);
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_malformed_total"), 0);
   EXPECT_TRUE(Eventually([&] { return bridge.IsReady(); }));
+}
+
+// A port of this host that is free, as is the next one.
+int TwoFreePorts() {
+  zmq::context_t context;
+  while (true) {
+    zmq::socket_t first(context, zmq::socket_type::pub);
+    zmq::socket_t second(context, zmq::socket_type::pub);
+    first.bind("tcp://127.0.0.1:*");
+    const std::string endpoint = first.get(zmq::sockopt::last_endpoint);
+    const int port = std::stoi(endpoint.substr(endpoint.rfind(':') + 1));
+    try {
+      second.bind(absl::StrCat("tcp://127.0.0.1:", port + 1));
+      return port;
+    } catch (const zmq::error_t&) {  // taken
+    }
+  }
+}
+
+TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
+  Daemon daemon;
+  const int events = TwoFreePorts();
+  const int replay = TwoFreePorts();
+  std::vector<std::unique_ptr<EnginePublisher>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<EnginePublisher>(
+        SimulatedEngineOptions{.seed = 20 + static_cast<uint64_t>(rank), .clears = 0, .rank = rank},
+        PublisherOptions{.loss = 0.01,
+                         .events_at = absl::StrCat("tcp://127.0.0.1:", events + rank),
+                         .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + rank)}));
+  }
+  BridgeProcess bridge(BridgeFlags(ranks[0].get(), {&daemon}, {"--ranks", "2"}));
+  std::set<ContentKey> ever_held;
+  std::set<ContentKey> held;
+  for (const auto& rank : ranks) {
+    rank->Live(5'000);
+    rank->Settle();
+    for (const ContentKey& key : rank->engine().EverHeld()) ever_held.insert(key);
+    for (const auto& [key, content] : rank->engine().Held()) held.insert(key);
+  }
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held.size(); })) << daemon.Prefixes();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const HeldContents own = ranks[rank]->engine().Held();
+    const std::string replica = absl::StrCat(kReplica, "@", rank);
+    size_t wrong = 0;
+    for (const ContentKey& key : ever_held) {
+      const auto content = own.find(key);
+      wrong += daemon.Find(key, replica) != (content == own.end() ? std::nullopt : std::optional(content->second));
+    }
+    EXPECT_EQ(wrong, 0) << replica << ", of " << ever_held.size();
+  }
 }
 
 TEST(BridgeLifeTest, LostBatchesAreReplayed) {

@@ -26,9 +26,7 @@ void Bind(zmq::socket_t* socket, const std::string& endpoint) {
 }  // namespace
 
 EnginePublisher::EnginePublisher(const SimulatedEngineOptions& engine, const PublisherOptions& options)
-    : options_(options), engine_(engine), random_(engine.seed) {
-  events_ = "tcp://127.0.0.1:*";
-  replay_ = "tcp://127.0.0.1:*";
+    : options_(options), engine_(engine), random_(engine.seed), events_(options.events_at), replay_(options.replay_at) {
   Open();
 }
 

@@ -19,6 +19,8 @@ struct PublisherOptions {
   size_t replay_buffer = 100'000;  // batches
   double loss = 0;                 // of batches, on their way to the subscriber
   std::string connect_to = "";     // the PUB socket connects here in place of binding
+  std::string events_at = "tcp://127.0.0.1:*";
+  std::string replay_at = "tcp://127.0.0.1:*";
 };
 
 // Publish() and Restart() are one thread's.

@@ -1,4 +1,4 @@
-#include "src/daemon/background_task.h"
+#include "icache/daemon/background_task.h"
 
 #include <gtest/gtest.h>
 

@@ -149,6 +149,26 @@ TEST_F(HostileConnectionTest, ClientsThatNeverReadHoldNobodyUp) {
   EXPECT_TRUE(Eventually([&] { return OpenFds() <= open_fds; }));
 }
 
+TEST_F(HostileConnectionTest, AnswersThatNobodyReadsAreGivenUpOldestFirstBeyondABound) {
+  Start({"--limits-max-unsent-bytes", "1048576"});
+  std::vector<wire::CacheStateUpdate> updates;
+  for (int i = 0; i < 500; ++i) updates.push_back(Update("replica-" + std::to_string(i), "wide"));
+  client_->Report(updates);
+  const std::string request = Lookup("wide").SerializeAsString();
+  for (const std::string method : {"LookupRoute", "LookupRouteStream"}) {
+    RawHttp2 deaf(grpc_port());
+    constexpr uint32_t kCalls = 200;  // several kilobytes each, and as much again that gRPC holds for a call
+    for (uint32_t call = 0; call < kCalls; ++call) {
+      deaf.connection().Send(EncodeCall(2 * call + 1, MethodName(method)) +
+                             EncodeMessage(2 * call + 1, request, method == "LookupRoute"));
+    }
+    for (uint32_t given_up = 0; given_up < kCalls / 2; ++given_up) {
+      ASSERT_TRUE(deaf.Await(FrameType::kResetStream, 0).has_value()) << method << ", " << given_up;
+    }
+    ExpectServes();
+  }
+}
+
 TEST_F(HostileConnectionTest, ObserversThatComeAndGoLeaveNothing) {
   Start();
   const double open_fds = OpenFds();

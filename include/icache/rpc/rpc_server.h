@@ -41,6 +41,9 @@ struct RpcOptions {
 
   // What gRPC may buffer of requests and answers, over all connections. Beyond it, it ends streams and connections.
   size_t max_buffer_bytes = size_t{1} << 30;
+  // What answers that their clients do not read may hold, an equal share for each queue. Beyond it the oldest is given
+  // up: its call ends with CANCELLED.
+  size_t max_unsent_bytes = size_t{256} << 20;
 
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
   size_t max_lookup_streams = 16'384;    // LookupRouteStream
