@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "icache/config/access_loader.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
 #include "icache/config/tls_loader.h"
@@ -47,6 +48,7 @@ int Main(int argc, char** argv) {
   const DaemonOptions& options = command_line->options;
   if (command_line->validate_only) {
     absl::Status files = LoadPolicies(options.policy_path).status();
+    files.Update(LoadAccess(options.access_path).status());
     files.Update(LoadTlsIdentity(options.grpc_tls).status());
     files.Update(LoadTlsIdentity(options.http_tls).status());
     return files.ok() ? 0 : Fail(files);

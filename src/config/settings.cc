@@ -84,13 +84,18 @@ const Setting kSettings[] = {
      "/metrics.",
      ICACHE_SLOT(http_tls.client_ca)},
 
+    // Who may call
+    {"access.path", "--access-path", "PATH", "", std::monostate(),
+     "File of grants, or folder of *.yaml and *.yml files: who may call what. Empty = everybody may do everything.",
+     ICACHE_SLOT(access_path)},
+
     // Policies
     {"policy.path", "--policy-path", "PATH", "", std::monostate(),
      "File of policies, or folder of *.yaml and *.yml files. Empty = every tenant has the defaults.",
      ICACHE_SLOT(policy_path)},
     {"policy.poll_interval", "--policy-poll-interval", "DURATION", "duration",
      Lasting(absl::Milliseconds(10), kLongestPoll),
-     "How often the files of policies and TLS are looked at for changes.", ICACHE_SLOT(policy_poll_interval)},
+     "How often the files of policies, grants and TLS are looked at for changes.", ICACHE_SLOT(policy_poll_interval)},
 
     // Engines
     {"engine.block_size", "--engine-block-size", "N", "tokens", From(1, std::numeric_limits<int32_t>::max()),

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "icache/base/status_macros.h"
+#include "icache/config/access_loader.h"
 #include "icache/config/policy_loader.h"
 
 namespace icache {
@@ -35,6 +36,18 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& fi
   };
   return FileWatcher::Create({"tls-watcher", {files.certificate, files.key, files.client_ca}, poll_interval}, clock,
                              publish, std::move(on_reload));
+}
+
+absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl::Duration poll_interval,
+                                                         Published<AccessRules>* rules, const Clock* clock,
+                                                         FileWatcher::ReloadCallback on_reload) {
+  const auto publish = [rules](absl::Span<const TextFile> read) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const AccessRules> parsed, ParseAccess(read));
+    rules->Publish(std::move(parsed));
+    return absl::OkStatus();
+  };
+  return FileWatcher::Create({"access-watcher", {std::move(path)}, poll_interval}, clock, publish,
+                             std::move(on_reload));
 }
 
 }  // namespace icache

@@ -67,6 +67,7 @@ absl::Status Server::StartAll() {
   metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
   metrics_->RecordPolicyLoad();
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
+  RETURN_IF_ERROR(WatchCallers());
   ASSIGN_OR_RETURN(grpc_tls_watcher_, WatchTls(Listener::kGrpc, options_.grpc_tls, &grpc_tls_));
   ASSIGN_OR_RETURN(http_tls_watcher_, WatchTls(Listener::kHttp, options_.http_tls, &http_tls_));
   RETURN_IF_ERROR(StartHttp());
@@ -78,7 +79,7 @@ absl::Status Server::StartAll() {
     return BackgroundTask::Next::kRepeat;
   });
   policy_watcher_->Start();
-  for (const auto& watcher : {&grpc_tls_watcher_, &http_tls_watcher_}) {
+  for (const auto& watcher : {&access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
     if (*watcher != nullptr) (*watcher)->Start();
   }
   for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
@@ -114,8 +115,9 @@ absl::Status Server::StartHttp() {
   HttpServerOptions options;
   options.address = options_.http_address;
   options.tls = options_.http_tls.enabled() ? &http_tls_ : nullptr;
-  ASSIGN_OR_RETURN(http_,
-                   HttpServer::Start(options, {.ready = ready, .metrics = [this] { return metrics_->Render(); }}));
+  HttpHandlers handlers = {.ready = ready, .metrics = [this] { return metrics_->Render(); }};
+  if (asks_callers()) handlers.admit = [this](const HttpCaller& caller) { return AdmitHttp(caller); };
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(options, std::move(handlers)));
   return absl::OkStatus();
 }
 
@@ -139,7 +141,9 @@ absl::Status Server::StartRpc() {
                                                     .index = index_.get(),
                                                     .clock = clock_,
                                                     .ingest_observer = metrics_.get(),
-                                                    .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr}));
+                                                    .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr,
+                                                    .access = asks_callers() ? &access_ : nullptr,
+                                                    .access_observer = metrics_.get()}));
   return absl::OkStatus();
 }
 
@@ -161,6 +165,38 @@ void Server::OnPolicyReload(const PolicyReload& reload) {
   } else {
     logger_->Error("policies_refused", {{"problems", TextOf(reload.status)}});
   }
+}
+
+absl::Status Server::WatchCallers() {
+  if (!asks_callers()) {
+    const bool certificates = !options_.grpc_tls.client_ca.empty();
+    logger_->Info(certificates ? "open_to_all_with_a_certificate" : "open_to_all", {{"because", "no access.path"}});
+    return absl::OkStatus();
+  }
+  const auto on_reload = [this](const absl::Status& status) {
+    metrics_->RecordAccessReload(status.ok());
+    if (status.ok()) {
+      logger_->Info("access_reloaded", {{"grants", access_.Current()->grant_count()}});
+    } else {
+      logger_->Error("access_refused", {{"problems", TextOf(status)}});
+    }
+  };
+  ASSIGN_OR_RETURN(access_watcher_,
+                   WatchAccess(options_.access_path, options_.policy_poll_interval, &access_, clock_, on_reload));
+  metrics_->RecordAccessLoad();
+  logger_->Info("callers_are_asked", {{"grants", access_.Current()->grant_count()}});
+  return absl::OkStatus();
+}
+
+absl::Status Server::AdmitHttp(const HttpCaller& caller) {
+  const std::vector<std::string_view> names(caller.certificate_names.begin(), caller.certificate_names.end());
+  const absl::StatusOr<Caller> known =
+      Caller::Identify(access_.Current(), {.authorization = caller.authorization, .certificate_names = names});
+  const absl::Status status = known.ok() ? known->MayForAll(Role::kAdmin) : known.status();
+  if (!status.ok()) {
+    metrics_->OnRefused(known.ok() ? Refusal::kPermissionDenied : Refusal::kUnauthenticated);
+  }
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener, const TlsFiles& files,
@@ -185,7 +221,7 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
 }
 
 void Server::Reload() {
-  for (const auto& watcher : {&policy_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+  for (const auto& watcher : {&policy_watcher_, &access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
     if (*watcher != nullptr) (void)(*watcher)->Reload();  // told to its callback
   }
 }
@@ -201,7 +237,7 @@ void Server::Shutdown(absl::Duration grace) {
   if (rpc_ == nullptr) return;
   Drain();
   rpc_->Shutdown(grace);
-  for (const auto& watcher : {&policy_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+  for (const auto& watcher : {&policy_watcher_, &access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
     if (*watcher != nullptr) (*watcher)->Stop();
   }
   sweeper_.reset();

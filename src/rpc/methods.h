@@ -17,8 +17,8 @@ namespace icache {
 class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupRouteRequest,
                                                      inferencecache::v1alpha1::LookupRouteResponse> {
  public:
-  LookupRouteMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), router_(backend.router) {}
+  LookupRouteMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
@@ -34,8 +34,8 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
 class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1::GetCacheStateRequest,
                                                        inferencecache::v1alpha1::GetCacheStateResponse> {
  public:
-  GetCacheStateMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index) {}
+  GetCacheStateMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes), index_(backend.index) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
@@ -48,8 +48,10 @@ class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1:
 class PublishEventMethod final
     : public MessageMethod<inferencecache::v1alpha1::CacheEvent, inferencecache::v1alpha1::Ack> {
  public:
-  PublishEventMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index), observer_(backend.ingest_observer) {}
+  PublishEventMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes),
+        index_(backend.index),
+        observer_(backend.ingest_observer) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,

@@ -230,6 +230,29 @@ void Metrics::AddTls(MetricsPage* page) const {
   }
 }
 
+void Metrics::OnRefused(Refusal refusal) {
+  refused_[static_cast<size_t>(refusal)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::RecordAccessLoad() { asks_callers_.store(true, std::memory_order_relaxed); }
+
+void Metrics::RecordAccessReload(bool success) {
+  (success ? access_reload_successes_ : access_reload_failures_).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::AddAccess(MetricsPage* page) const {
+  if (!asks_callers_.load(std::memory_order_relaxed)) return;
+  const auto refused = [this](Refusal refusal) {
+    return refused_[static_cast<size_t>(refusal)].load(std::memory_order_relaxed);
+  };
+  page->Counter("inferencecache_calls_refused_total", "Calls and requests not let in, by reason.")
+      .Add(refused(Refusal::kUnauthenticated), {{"reason", "unauthenticated"}})
+      .Add(refused(Refusal::kPermissionDenied), {{"reason", "permission_denied"}});
+  page->Counter("inferencecache_access_reloads_total", "Reloads of the grants after the start, by result.")
+      .Add(access_reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})
+      .Add(access_reload_failures_.load(std::memory_order_relaxed), {{"result", "failure"}});
+}
+
 void Metrics::Sweep() { tallies_->Reconcile(ReadHeldModels(*index_).names, clock_->Now()); }
 
 std::string Metrics::Render() {
@@ -243,6 +266,7 @@ std::string Metrics::Render() {
   AddServer(serving_.load(std::memory_order_relaxed), build_, tls_[static_cast<size_t>(Listener::kGrpc)].enabled(),
             &page);
   AddTls(&page);
+  AddAccess(&page);
   AddModelGauges(gauges, now, &page);
   AddIndex(*index_, &page);
   AddLookups(tallies, &page);

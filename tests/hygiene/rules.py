@@ -33,6 +33,7 @@ ROOMS = CORE | ADAPTERS | PROGRAMS
 WIRE = ("grpc/", "grpcpp/", "google/protobuf/", "inferencecache/")
 WIRE_TARGETS = ("gRPC::", "protobuf::", "icache::proto")
 FOREIGN_INCLUDES = {
+    "access": ("openssl/",),
     "fingerprint": ("xxhash.h",),
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
     "routing": ("openssl/sha.h", "openssl/evp.h"),
@@ -46,6 +47,7 @@ FOREIGN_INCLUDES = {
     "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
 FOREIGN_TARGETS = {
+    "access": ("PkgConfig::CRYPTO",),
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
     "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO"),

@@ -582,6 +582,7 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
   }
   FillEverything();
   metrics_.RecordTlsLoad(Listener::kGrpc, clock_.Now());
+  metrics_.RecordAccessLoad();
   EXPECT_EQ(documented, FamilyRows(Page()));
 }
 

@@ -25,6 +25,7 @@ struct DaemonOptions {
   TlsFiles grpc_tls;                          // clients must have a certificate if a client CA is named
   std::string http_address = "0.0.0.0:8080";  // "HOST:PORT"; /healthz, /readyz, /metrics
   TlsFiles http_tls;                          // likewise, but for the three paths above
+  std::string access_path;                    // a file or a folder of grants; "" = everybody may do everything
   std::string policy_path;                    // a file or a folder of policies; "" = every tenant has the defaults
 
   RouterOptions router;

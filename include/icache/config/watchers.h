@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/access_rules.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
 #include "icache/base/published.h"
@@ -39,5 +40,10 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchPolicies(std::string path, abs
 absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& files, absl::Duration poll_interval,
                                                               Published<TlsIdentity>* identity, const Clock* clock,
                                                               FileWatcher::ReloadCallback on_reload);
+
+// The rules in the files at `path`, which is not empty.
+absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl::Duration poll_interval,
+                                                         Published<AccessRules>* rules, const Clock* clock,
+                                                         FileWatcher::ReloadCallback on_reload);
 
 }  // namespace icache

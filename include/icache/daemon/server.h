@@ -1,7 +1,7 @@
 // Server: the whole daemon as an object. It builds the rooms in order, serves, and takes them down in reverse.
 //
 // Threads, all owned and joined here or by the room that has them: gRPC's queues (rpc), one for HTTP, one that watches
-// the policy files and one for each set of TLS files, one that sweeps the index, and one that waits for the warm-up if
+// each set of files (policies, grants, TLS), one that sweeps the index, and one that waits for the warm-up if
 // there is one.
 //
 //   policies -> index -> router -> HTTP (not ready) -> gRPC -> sweeper, policy watcher -> warm-up -> ready
@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/access_rules.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
 #include "icache/base/published.h"
@@ -31,6 +32,7 @@ class PrefixIndex;
 class Router;
 class RpcServer;
 enum class Listener;
+struct HttpCaller;
 struct PolicyReload;
 
 // The log that `options` ask for, on standard error.
@@ -56,7 +58,8 @@ class Server {
   // Whether /readyz and the health service say so: from the end of the warm-up to Drain().
   bool IsReady() const { return state_ == State::kReady; }
 
-  // Loads the policies and TLS files at once, changed or not. A refusal is logged and counted; what is in force stays.
+  // Loads the policies, grants and TLS files at once, changed or not. A refusal is logged and counted; what is in force
+  // stays.
   void Reload();
 
   // Tells everybody who asks that the server is going, and serves on. Idempotent.
@@ -75,6 +78,11 @@ class Server {
   absl::Status StartRpc();
   void EnterState(State state);
   void OnPolicyReload(const PolicyReload& reload);
+  bool asks_callers() const { return !options_.access_path.empty(); }
+  // Loads the access rules, if there are any, and keeps them in step with their files.
+  absl::Status WatchCallers();
+  // Whether an HTTP client may see what is not for all.
+  absl::Status AdmitHttp(const HttpCaller& caller);
   // Loads the identity of a listener, if it has TLS, and keeps it in step with its files.
   absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTls(Listener listener, const TlsFiles& files,
                                                         Published<TlsIdentity>* identity);
@@ -88,6 +96,7 @@ class Server {
 
   // In the order they are built; each may use those above. Null until then, and the servers and tasks again after
   // Shutdown().
+  Published<AccessRules> access_;    // unused when all is open
   Published<TlsIdentity> grpc_tls_;  // unused without TLS
   Published<TlsIdentity> http_tls_;
   std::unique_ptr<PolicyStore> policies_;
@@ -97,6 +106,7 @@ class Server {
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<FileWatcher> policy_watcher_;
+  std::unique_ptr<FileWatcher> access_watcher_;
   std::unique_ptr<FileWatcher> grpc_tls_watcher_;
   std::unique_ptr<FileWatcher> http_tls_watcher_;
   std::unique_ptr<BackgroundTask> sweeper_;

@@ -23,6 +23,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "icache/access/access_observer.h"
 #include "icache/base/clock.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
@@ -37,7 +38,7 @@ class ModelTallies;
 // What the daemon listens with.
 enum class Listener { kGrpc, kHttp };
 
-class Metrics final : public LookupObserver, public IngestObserver {
+class Metrics final : public LookupObserver, public IngestObserver, public AccessObserver {
  public:
   static constexpr size_t kMaxModels = 1000;
   static constexpr absl::Duration kDrainedCounterLife = absl::Hours(1);
@@ -55,6 +56,8 @@ class Metrics final : public LookupObserver, public IngestObserver {
   void OnUpdate(std::string_view model_id, const ApplyResult& result) override;
   void OnEvent(CacheEventType type, const ApplyResult& result) override;
 
+  void OnRefused(Refusal refusal) override;
+
   // Whether lookups are being served; false at first.
   void SetServing(bool serving);
   // The policies of the start are in force.
@@ -66,6 +69,11 @@ class Metrics final : public LookupObserver, public IngestObserver {
   void RecordTlsLoad(Listener listener, absl::Time expires_at);
   // Its files have changed and are in force, or were refused.
   void RecordTlsReload(Listener listener, bool success);
+
+  // Callers are asked who they are, by rules that have been loaded.
+  void RecordAccessLoad();
+  // The rules have changed and are in force, or were refused.
+  void RecordAccessReload(bool success);
 
   // Notes which models have drained and forgets those that did so an hour ago. Render() does it too; called after each
   // sweep of the index it dates the drains by itself, whether or not anybody scrapes. O(models held).
@@ -84,6 +92,7 @@ class Metrics final : public LookupObserver, public IngestObserver {
   };
 
   void AddTls(MetricsPage* page) const;
+  void AddAccess(MetricsPage* page) const;
 
   const PrefixIndex* const index_;
   const Clock* const clock_;
@@ -94,8 +103,12 @@ class Metrics final : public LookupObserver, public IngestObserver {
   std::atomic<bool> serving_ = false;
   std::atomic<int64_t> reload_successes_ = 0;
   std::atomic<int64_t> reload_failures_ = 0;
-  std::array<TlsTally, 2> tls_;                     // by Listener
-  std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
+  std::atomic<bool> asks_callers_ = false;
+  std::atomic<int64_t> access_reload_successes_ = 0;
+  std::atomic<int64_t> access_reload_failures_ = 0;
+  std::array<std::atomic<int64_t>, 2> refused_ = {};  // by Refusal
+  std::array<TlsTally, 2> tls_;                       // by Listener
+  std::atomic<int64_t> policies_loaded_at_us_ = 0;    // Unix time of the set in force, 0 before the first
 };
 
 }  // namespace icache
