@@ -71,7 +71,6 @@ void SetArguments(const RpcOptions& options, grpc::ServerBuilder* builder) {
   // A tenth less than promised: pings sent at exactly the interval arrive a little early as often as late.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               ToMilliseconds(options.min_ping_interval * 0.9));
-  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(kHandshakeTimeout));
   if (options.max_connection_age > absl::ZeroDuration()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, ToMilliseconds(options.max_connection_age));
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, ToMilliseconds(options.max_connection_age_grace));
@@ -126,6 +125,9 @@ absl::Status RpcServer::Impl::Start() {
 
   grpc::ServerBuilder builder;
   SetArguments(options_, &builder);
+  if (backend_.tls != nullptr) {
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(kHandshakeTimeout));
+  }
   for (const std::string& address : options_.addresses) {
     ASSIGN_OR_RETURN(addresses_.emplace_back(), listener_.Add(address));
   }
