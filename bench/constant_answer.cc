@@ -23,9 +23,12 @@ namespace {
 
 namespace wire = ::inferencecache::v1alpha1;
 
+// Open to all.
+const Door kDoor(/*rules=*/nullptr, /*observer=*/nullptr, Role::kLookup);
+
 class ConstantLookup final : public MessageMethod<wire::LookupRouteRequest, wire::LookupRouteResponse> {
  public:
-  explicit ConstantLookup(int rows) : MessageMethod(Clock::System(), /*max_recycled_bytes=*/256 << 10) {
+  explicit ConstantLookup(int rows) : MessageMethod(&kDoor, Clock::System(), /*max_recycled_bytes=*/256 << 10) {
     answer_.set_reason_code("PREFIX_MATCH");
     for (int i = 0; i < rows; ++i) {
       wire::ReplicaScore* const row = answer_.add_replica_scores();
@@ -62,13 +65,15 @@ int Run(const std::string& address, int rows) {
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
-  CallQueue queue("lookup-0", builder.AddCompletionQueue(), size_t{64} << 20);
+  CallQueue queue("lookup-0", builder.AddCompletionQueue(), /*max_unsent_bytes=*/64 << 20);
   queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
                  /*posted=*/16);
   ConstantLookup stream_lookup(rows);
   StreamLimit stream_limit(1024);
   queue.AddStreams(
-      [&](StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service, queue.queue(), &stream_lookup); },
+      [&](StreamPool* pool) {
+        return std::make_unique<LookupStream>(pool, &service, queue.queue(), &kDoor, &stream_lookup);
+      },
       &stream_limit);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {

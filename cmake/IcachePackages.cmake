@@ -18,6 +18,7 @@ find_package(benchmark CONFIG REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(GNUTLS REQUIRED IMPORTED_TARGET gnutls)  # what libmicrohttpd does TLS with
 pkg_check_modules(ZEROMQ REQUIRED IMPORTED_TARGET libzmq)  # cppzmq is headers alone
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)  # the HTTP client of tests
 include(IcacheGrpc)

@@ -4,7 +4,7 @@
 #   deploy/install-deps.sh [build|test|ci]...     default: build
 #
 #   build   compiles everything: compiler, CMake, libraries
-#   test    what the tests run beside it: python3 with gRPC
+#   test    what the tests run beside it: python3 with gRPC, openssl, curl
 #   ci      what .ci/run adds: clang, clang-tidy, clang-format, libFuzzer's runtime
 #
 # Takes no time when all of it is there. Else needs root, or sudo.
@@ -16,10 +16,10 @@ declare -A packages=(
     libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
     libabsl-dev libxxhash-dev libssl-dev
     prometheus-cpp-dev libspdlog-dev libfmt-dev
-    libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libmicrohttpd-dev libcpp-httplib-dev
+    libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libmicrohttpd-dev libgnutls28-dev libcpp-httplib-dev
     libzmq3-dev cppzmq-dev libmsgpack-cxx-dev libcurl4-openssl-dev
     libgtest-dev libgmock-dev libbenchmark-dev"
-  [test]="python3 python3-grpcio python3-protobuf"
+  [test]="python3 python3-grpcio python3-protobuf openssl curl"
   [ci]="clang clang-tidy clang-format libclang-rt-14-dev"
 )
 

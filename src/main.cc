@@ -9,8 +9,10 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "icache/config/access_loader.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
+#include "icache/config/tls_loader.h"
 #include "icache/daemon/background_task.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
@@ -45,15 +47,18 @@ int Main(int argc, char** argv) {
   if (command_line->text.has_value()) return fputs(command_line->text->c_str(), stdout) >= 0 ? 0 : 1;
   const DaemonOptions& options = command_line->options;
   if (command_line->validate_only) {
-    const auto policies = LoadPolicies(options.policy_path);
-    return policies.ok() ? 0 : Fail(policies.status());
+    absl::Status files = LoadPolicies(options.policy_path).status();
+    files.Update(LoadAccess(options.access_path).status());
+    files.Update(LoadTlsIdentity(options.grpc_tls).status());
+    files.Update(LoadTlsIdentity(options.http_tls).status());
+    return files.ok() ? 0 : Fail(files);
   }
 
   const std::unique_ptr<Logger> logger = CreateDaemonLogger(options);
   std::optional<BackgroundTask> deadline;
   const auto server = Server::Start(options, logger.get());
   if (!server.ok()) return Fail(server.status());
-  while (WaitForSignal() == SignalKind::kReload) (*server)->ReloadPolicies();
+  while (WaitForSignal() == SignalKind::kReload) (*server)->Reload();
   (*server)->Drain();
   const absl::Time drained_at = absl::Now() + options.drain_delay;
   while (WaitForSignal(drained_at - absl::Now()) == SignalKind::kReload) {

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -246,9 +247,9 @@ class PolicySetBuilder {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const PolicySet>> ParsePolicies(absl::Span<const PolicyFile> files) {
+absl::StatusOr<std::shared_ptr<const PolicySet>> ParsePolicies(absl::Span<const TextFile> files) {
   PolicySetBuilder builder;
-  for (const PolicyFile& file : files) builder.AddFile(file.text, file.path);
+  for (const TextFile& file : files) builder.AddFile(file.text, file.path);
   return std::move(builder).Build();
 }
 
@@ -259,7 +260,7 @@ absl::StatusOr<std::shared_ptr<const PolicySet>> ParsePolicies(std::string_view 
 }
 
 absl::StatusOr<std::shared_ptr<const PolicySet>> LoadPolicies(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::vector<PolicyFile> files, ReadPolicyFiles(path));
+  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}));
   return ParsePolicies(files);
 }
 

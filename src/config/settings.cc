@@ -65,16 +65,37 @@ const Setting kSettings[] = {
     {"grpc.max_connection_age_grace", "--grpc-max-connection-age-grace", "DURATION", "duration",
      Lasting(absl::ZeroDuration(), kLongestRpcTime), "What calls in flight on such a connection still have.",
      ICACHE_SLOT(max_connection_age_grace)},
+    {"grpc.tls_cert_file", "--grpc-tls-cert-file", "FILE", "", std::monostate(),
+     "Certificate chain (PEM) with which gRPC is served over TLS. Read again when it changes.",
+     ICACHE_SLOT(grpc_tls.certificate)},
+    {"grpc.tls_key_file", "--grpc-tls-key-file", "FILE", "", std::monostate(), "Key of that certificate (PEM).",
+     ICACHE_SLOT(grpc_tls.key)},
+    {"grpc.tls_client_ca_file", "--grpc-tls-client-ca-file", "FILE", "", std::monostate(),
+     "Certificates (PEM) that sign those of clients: then each client must have one.", ICACHE_SLOT(grpc_tls.client_ca)},
     {"http.address", "--http-address", "HOST:PORT", "", kHostPort,
      "Where /healthz, /readyz and /metrics are served. Port 0 takes a free port.", ICACHE_SLOT(http_address)},
+    {"http.tls_cert_file", "--http-tls-cert-file", "FILE", "", std::monostate(),
+     "Certificate chain (PEM) with which HTTP is served over TLS. Read again when it changes.",
+     ICACHE_SLOT(http_tls.certificate)},
+    {"http.tls_key_file", "--http-tls-key-file", "FILE", "", std::monostate(), "Key of that certificate (PEM).",
+     ICACHE_SLOT(http_tls.key)},
+    {"http.tls_client_ca_file", "--http-tls-client-ca-file", "FILE", "", std::monostate(),
+     "Certificates (PEM) that sign those of clients, who then must have one for all but /healthz, /readyz and "
+     "/metrics.",
+     ICACHE_SLOT(http_tls.client_ca)},
+
+    // Who may call
+    {"access.path", "--access-path", "PATH", "", std::monostate(),
+     "File of grants, or folder of *.yaml and *.yml files: who may call what. Empty = everybody may do everything.",
+     ICACHE_SLOT(access_path)},
 
     // Policies
     {"policy.path", "--policy-path", "PATH", "", std::monostate(),
      "File of policies, or folder of *.yaml and *.yml files. Empty = every tenant has the defaults.",
      ICACHE_SLOT(policy_path)},
     {"policy.poll_interval", "--policy-poll-interval", "DURATION", "duration",
-     Lasting(absl::Milliseconds(10), kLongestPoll), "How often the policy files are looked at for changes.",
-     ICACHE_SLOT(policy_poll_interval)},
+     Lasting(absl::Milliseconds(10), kLongestPoll),
+     "How often the files of policies, grants and TLS are looked at for changes.", ICACHE_SLOT(policy_poll_interval)},
 
     // Engines
     {"engine.block_size", "--engine-block-size", "N", "tokens", From(1, std::numeric_limits<int32_t>::max()),
@@ -369,6 +390,14 @@ std::vector<std::pair<std::string_view, std::string>> CheckTogether(const Daemon
   };
   for (const std::string& address : options.grpc_addresses) claim("grpc.address", address);
   claim("http.address", options.http_address);
+  const auto check_tls = [&](std::string_view cert_key, std::string_view key_key, std::string_view ca_key,
+                             const TlsFiles& files) {
+    if (files.certificate.empty() && !files.key.empty()) found.emplace_back(key_key, "needs a certificate");
+    if (!files.certificate.empty() && files.key.empty()) found.emplace_back(cert_key, "needs a key");
+    if (files.certificate.empty() && !files.client_ca.empty()) found.emplace_back(ca_key, "needs a certificate");
+  };
+  check_tls("grpc.tls_cert_file", "grpc.tls_key_file", "grpc.tls_client_ca_file", options.grpc_tls);
+  check_tls("http.tls_cert_file", "http.tls_key_file", "http.tls_client_ca_file", options.http_tls);
   return found;
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "icache/base/status_macros.h"
-#include "icache/config/policy_watcher.h"
+#include "icache/config/watchers.h"
 #include "icache/daemon/background_task.h"
 #include "icache/http/http_server.h"
 #include "icache/index/sharded_index.h"
@@ -62,12 +62,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const DaemonOptions& optio
 absl::Status Server::StartAll() {
   policies_ = std::make_unique<PolicyStore>(options_.default_ttl);
   ASSIGN_OR_RETURN(policy_watcher_,
-                   PolicyWatcher::Create(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
-                                         [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
+                   WatchPolicies(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
+                                 [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
   ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get()));
   metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
   metrics_->RecordPolicyLoad();
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
+  RETURN_IF_ERROR(WatchCallers());
+  ASSIGN_OR_RETURN(grpc_tls_watcher_, WatchTls(Listener::kGrpc, options_.grpc_tls, &grpc_tls_));
+  ASSIGN_OR_RETURN(http_tls_watcher_, WatchTls(Listener::kHttp, options_.http_tls, &http_tls_));
   RETURN_IF_ERROR(StartHttp());
   RETURN_IF_ERROR(StartRpc());
 
@@ -77,6 +80,9 @@ absl::Status Server::StartAll() {
     return BackgroundTask::Next::kRepeat;
   });
   policy_watcher_->Start();
+  for (const auto& watcher : {&access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (*watcher)->Start();
+  }
   for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
   logger_->Info("started", {{"http_port", http_->port()},
                             {"policies", policies_->Current()->policy_count()},
@@ -107,8 +113,12 @@ absl::Status Server::StartHttp() {
     }
     return absl::OkStatus();
   };
-  ASSIGN_OR_RETURN(http_, HttpServer::Start({.address = options_.http_address},
-                                            {.ready = ready, .metrics = [this] { return metrics_->Render(); }}));
+  HttpServerOptions options;
+  options.address = options_.http_address;
+  options.tls = options_.http_tls.enabled() ? &http_tls_ : nullptr;
+  HttpHandlers handlers = {.ready = ready, .metrics = [this] { return metrics_->Render(); }};
+  if (asks_callers()) handlers.admit = [this](const HttpCaller& caller) { return AdmitHttp(caller); };
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(options, std::move(handlers)));
   return absl::OkStatus();
 }
 
@@ -129,10 +139,13 @@ absl::Status Server::StartRpc() {
   options.min_ping_interval = options_.min_ping_interval;
   options.max_connection_age = options_.max_connection_age;
   options.max_connection_age_grace = options_.max_connection_age_grace;
-  ASSIGN_OR_RETURN(
-      rpc_, RpcServer::Start(
-                options,
-                {.router = router_.get(), .index = index_.get(), .clock = clock_, .ingest_observer = metrics_.get()}));
+  ASSIGN_OR_RETURN(rpc_, RpcServer::Start(options, {.router = router_.get(),
+                                                    .index = index_.get(),
+                                                    .clock = clock_,
+                                                    .ingest_observer = metrics_.get(),
+                                                    .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr,
+                                                    .access = asks_callers() ? &access_ : nullptr,
+                                                    .access_observer = metrics_.get()}));
   return absl::OkStatus();
 }
 
@@ -156,7 +169,64 @@ void Server::OnPolicyReload(const PolicyReload& reload) {
   }
 }
 
-void Server::ReloadPolicies() { (void)policy_watcher_->Reload(); }  // told to OnPolicyReload()
+absl::Status Server::WatchCallers() {
+  if (!asks_callers()) {
+    const bool certificates = !options_.grpc_tls.client_ca.empty();
+    logger_->Info(certificates ? "open_to_all_with_a_certificate" : "open_to_all", {{"because", "no access.path"}});
+    return absl::OkStatus();
+  }
+  const auto on_reload = [this](const absl::Status& status) {
+    metrics_->RecordAccessReload(status.ok());
+    if (status.ok()) {
+      logger_->Info("access_reloaded", {{"grants", access_.Current()->grant_count()}});
+    } else {
+      logger_->Error("access_refused", {{"problems", TextOf(status)}});
+    }
+  };
+  ASSIGN_OR_RETURN(access_watcher_,
+                   WatchAccess(options_.access_path, options_.policy_poll_interval, &access_, clock_, on_reload));
+  metrics_->RecordAccessLoad();
+  logger_->Info("callers_are_asked", {{"grants", access_.Current()->grant_count()}});
+  return absl::OkStatus();
+}
+
+absl::Status Server::AdmitHttp(const HttpCaller& caller) {
+  const std::vector<std::string_view> names(caller.certificate_names.begin(), caller.certificate_names.end());
+  const absl::StatusOr<Caller> known =
+      Caller::Identify(access_.Current(), {.authorization = caller.authorization, .certificate_names = names});
+  const absl::Status status = known.ok() ? known->MayForAll(Role::kAdmin) : known.status();
+  if (!status.ok()) {
+    metrics_->OnRefused(known.ok() ? Refusal::kPermissionDenied : Refusal::kUnauthenticated);
+  }
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener, const TlsFiles& files,
+                                                              Published<TlsIdentity>* identity) {
+  if (!files.enabled()) return nullptr;
+  const auto on_reload = [this, listener, identity](const absl::Status& status) {
+    metrics_->RecordTlsReload(listener, status.ok());
+    const std::string_view name = listener == Listener::kGrpc ? "grpc" : "http";
+    if (status.ok()) {
+      const absl::Time expires_at = identity->Current()->expires_at;
+      metrics_->RecordTlsLoad(listener, expires_at);
+      logger_->Info("tls_reloaded",
+                    {{"listener", name}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
+    } else {
+      logger_->Error("tls_refused", {{"listener", name}, {"problem", TextOf(status)}});
+    }
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWatcher> watcher,
+                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload));
+  metrics_->RecordTlsLoad(listener, identity->Current()->expires_at);
+  return watcher;
+}
+
+void Server::Reload() {
+  for (const auto& watcher : {&policy_watcher_, &access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (void)(*watcher)->Reload();  // told to its callback
+  }
+}
 
 void Server::Drain() {
   if (state_ == State::kDraining) return;
@@ -169,7 +239,9 @@ void Server::Shutdown(absl::Duration grace) {
   if (rpc_ == nullptr) return;
   Drain();
   rpc_->Shutdown(grace);
-  policy_watcher_->Stop();
+  for (const auto& watcher : {&policy_watcher_, &access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
+    if (*watcher != nullptr) (*watcher)->Stop();
+  }
   sweeper_.reset();
   http_->Stop();
   rpc_.reset();

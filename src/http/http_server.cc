@@ -1,5 +1,6 @@
 #include "icache/http/http_server.h"
 
+#include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,10 +14,23 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "http/tls_sessions.h"
 #include "icache/base/status_macros.h"
 
 namespace icache {
+
+// What the library's thread works with.
+struct HttpServing {
+  HttpServing(HttpHandlers own_handlers, const Published<TlsIdentity>* identity)
+      : handlers(std::move(own_handlers)), tls(identity), sessions(identity) {}
+
+  const HttpHandlers handlers;
+  const Published<TlsIdentity>* const tls;  // null = plain HTTP
+  TlsSessions sessions;                     // unused without TLS
+};
+
 namespace {
 
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
@@ -94,36 +108,83 @@ struct Reply {
   const char* content_type = kPlainText;
 };
 
-Reply ReplyTo(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
+// What the paths of probes and scrapers answer, whoever asks; nullopt for other paths.
+std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
   const bool health = path == "/healthz";
   const bool metrics = path == "/metrics";
-  if (!health && !metrics && path != "/readyz") return {MHD_HTTP_NOT_FOUND, "not found\n"};
+  if (!health && !metrics && path != "/readyz") return std::nullopt;
   if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
-    return {MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
+    return Reply{MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
   }
-  if (metrics) return {MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
+  if (metrics) return Reply{MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
   const absl::Status status = health ? absl::OkStatus() : handlers.ready();
-  if (status.ok()) return {MHD_HTTP_OK, "ok\n"};
+  if (status.ok()) return Reply{MHD_HTTP_OK, "ok\n"};
   const absl::string_view why = status.message();
-  return {MHD_HTTP_SERVICE_UNAVAILABLE, OneLine({why.data(), why.size()})};
+  return Reply{MHD_HTTP_SERVICE_UNAVAILABLE, OneLine({why.data(), why.size()})};
+}
+
+// The TLS session of a connection; null without TLS.
+gnutls_session_t SessionOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+  return info == nullptr ? nullptr : static_cast<gnutls_session_t>(info->tls_session);
+}
+
+// Called by the library when a connection begins, before its TLS handshake, and when it has ended. Its credentials live
+// as long as it does.
+void OnConnection(void* sessions, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
+  using Credentials = std::shared_ptr<const TlsCredentials>;
+  if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+    auto credentials = std::make_unique<Credentials>(static_cast<TlsSessions*>(sessions)->Current());
+    (*credentials)->Give(SessionOf(connection));
+    *context = credentials.release();
+  } else {
+    delete static_cast<Credentials*>(std::exchange(*context, nullptr));
+  }
+}
+
+// Whether the client may see what is not for all.
+absl::Status Admit(MHD_Connection* connection, const Published<TlsIdentity>* tls, const HttpHandlers& handlers) {
+  HttpCaller caller;
+  if (tls != nullptr && !tls->Current()->client_ca.empty()) {
+    const gnutls_session_t session = SessionOf(connection);
+    if (!ClientIsVerified(session)) return absl::UnauthenticatedError("a client certificate is needed");
+    caller.certificate_names = ClientNames(session);
+  }
+  if (!handlers.admit) return absl::OkStatus();
+  const char* const header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+  if (header != nullptr) caller.authorization = header;
+  return handlers.admit(caller);
+}
+
+Reply ReplyToAdmitted(const absl::Status& admitted) {
+  if (admitted.ok()) return {MHD_HTTP_NOT_FOUND, "not found\n"};
+  const absl::string_view why = admitted.message();
+  const unsigned status = absl::IsUnauthenticated(admitted) ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
+  return {status, OneLine({why.data(), why.size()})};
 }
 
 // Called by the library once the head of a request is read. An answer given here, before the body, makes it refuse the
 // body; MHD_NO makes it close the connection. No exception may reach it: it is C.
-MHD_Result Answer(void* handlers, MHD_Connection* connection, const char* path, const char* method,
+MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*request*/) {
   try {
-    const Reply reply = ReplyTo(method, path, *static_cast<const HttpHandlers*>(handlers));
+    const auto& serving = *static_cast<const HttpServing*>(server);
+    std::optional<Reply> reply = ReplyToAll(method, path, serving.handlers);
+    if (!reply.has_value()) reply = ReplyToAdmitted(Admit(connection, serving.tls, serving.handlers));
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
-        MHD_create_response_from_buffer(reply.body.size(), const_cast<char*>(reply.body.data()), MHD_RESPMEM_MUST_COPY),
+        MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),
+                                        MHD_RESPMEM_MUST_COPY),
         &MHD_destroy_response);
     if (response == nullptr) return MHD_NO;
-    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply.content_type);
+    MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
     MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONNECTION, "close");
-    if (reply.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    if (reply->status == MHD_HTTP_METHOD_NOT_ALLOWED) {
       MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     }
-    return MHD_queue_response(connection, reply.status, response.get());
+    if (reply->status == MHD_HTTP_UNAUTHORIZED) {
+      MHD_add_response_header(response.get(), MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    }
+    return MHD_queue_response(connection, reply->status, response.get());
   } catch (...) {
     return MHD_NO;
   }
@@ -141,21 +202,36 @@ std::atomic<bool> panicked = false;
 
 }  // namespace
 
-HttpServer::HttpServer(int port, HttpHandlers handlers) : port_(port), handlers_(std::move(handlers)) {}
+HttpServer::HttpServer(int port, std::unique_ptr<HttpServing> serving) : port_(port), serving_(std::move(serving)) {}
 
 HttpServer::~HttpServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandlers handlers) {
+  auto serving = std::make_unique<HttpServing>(std::move(handlers), options.tls);
+  std::vector<MHD_OptionItem> more;
+  std::shared_ptr<const TlsIdentity> identity;
+  if (options.tls != nullptr) {
+    if (serving->sessions.Current() == nullptr)
+      return absl::InvalidArgumentError("HTTP cannot use the TLS certificate");
+    identity = options.tls->Current();
+    // What the library itself would use; each connection is given its own.
+    more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(identity->certificate_chain.c_str())});
+    more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(identity->private_key.c_str())});
+    more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), &serving->sessions});
+  }
+  more.push_back({MHD_OPTION_END, 0, nullptr});
+
   ASSIGN_OR_RETURN(const int listener, Listen(options.address));
-  std::unique_ptr<HttpServer> server(new HttpServer(BoundPort(listener), std::move(handlers)));
+  std::unique_ptr<HttpServer> server(new HttpServer(BoundPort(listener), std::move(serving)));
   MHD_set_panic_func(&OnPanic, nullptr);
+  const unsigned tls_flag = options.tls != nullptr ? MHD_USE_TLS : 0;
   // Takes over the socket. Without MHD_USE_ERROR_LOG it says nothing about what clients do.
   server->daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
-      const_cast<HttpHandlers*>(&server->handlers_), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT,
-      options.max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, options.max_connections_per_address,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
-      static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_END);
+      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
+      server->serving_.get(), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, options.max_connections,
+      MHD_OPTION_PER_IP_CONNECTION_LIMIT, options.max_connections_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+      static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
     // The socket is left alone: depending on what failed, the library has closed it or not.
     return absl::UnavailableError("cannot serve HTTP on \"" + options.address + "\": " + std::strerror(errno));

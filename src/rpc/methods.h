@@ -20,8 +20,8 @@ namespace icache {
 class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupRouteRequest,
                                                      inferencecache::v1alpha1::LookupRouteResponse> {
  public:
-  LookupRouteMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), router_(backend.router) {}
+  LookupRouteMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
@@ -37,8 +37,8 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
 class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1::GetCacheStateRequest,
                                                        inferencecache::v1alpha1::GetCacheStateResponse> {
  public:
-  GetCacheStateMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index) {}
+  GetCacheStateMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes), index_(backend.index) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
@@ -51,8 +51,10 @@ class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1:
 class PublishEventMethod final
     : public MessageMethod<inferencecache::v1alpha1::CacheEvent, inferencecache::v1alpha1::Ack> {
  public:
-  PublishEventMethod(const RpcBackend& backend, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), index_(backend.index), observer_(backend.ingest_observer) {}
+  PublishEventMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes),
+        index_(backend.index),
+        observer_(backend.ingest_observer) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
@@ -88,8 +90,8 @@ class ExplainRouteMethod final : public MessageMethod<inferencecache::v1alpha1::
                                                       inferencecache::ops::v1alpha1::ExplainRouteResponse> {
  public:
   // `version` is the daemon's.
-  ExplainRouteMethod(const RpcBackend& backend, std::string version, size_t max_recycled_bytes)
-      : MessageMethod(backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
+  ExplainRouteMethod(const Door* door, const RpcBackend& backend, std::string version, size_t max_recycled_bytes)
+      : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
 
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,

@@ -12,13 +12,18 @@
 #include "absl/time/clock.h"
 #include "icache/base/status_macros.h"
 #include "rpc/call_queue.h"
+#include "rpc/door.h"
 #include "rpc/health.h"
 #include "rpc/listener.h"
 #include "rpc/methods.h"
 #include "rpc/rpc_service.h"
 #include "rpc/streams.h"
+#include "rpc/tls_credentials.h"
 
 namespace icache {
+
+namespace wire = ::inferencecache::v1alpha1;
+
 namespace {
 
 // Calls posted at a time. More of them cost more than they save: each is touched in turn. Lookups come in bursts, the
@@ -28,6 +33,9 @@ constexpr size_t kPostedOthers = 2;
 
 // The reflection service of gRPC has a thread for every stream.
 constexpr int kMaxReflectionThreads = 8;
+
+// What a new connection has for its TLS handshake and its first frames.
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 
 // How long clients have to close their connections once the server has told them that it goes and all is answered.
 constexpr absl::Duration kHangUpTime = absl::Milliseconds(100);
@@ -94,6 +102,9 @@ class RpcServer::Impl {
   OpsService ops_service_;
   HealthService health_service_;
   ServingState serving_;
+  const Door lookup_door_{backend_.access, backend_.access_observer, Role::kLookup};
+  const Door observe_door_{backend_.access, backend_.access_observer, Role::kObserve};
+  const Door admin_door_{backend_.access, backend_.access_observer, Role::kAdmin};
   StreamLimit lookup_streams_{options_.max_lookup_streams};
   StreamLimit report_streams_{options_.max_report_streams};
   StreamLimit event_streams_{options_.max_observer_streams};
@@ -115,11 +126,15 @@ absl::Status RpcServer::Impl::Start() {
 
   grpc::ServerBuilder builder;
   SetArguments(options_, &builder);
+  if (backend_.tls != nullptr) {
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, ToMilliseconds(kHandshakeTimeout));
+  }
   for (const std::string& address : options_.addresses) {
     ASSIGN_OR_RETURN(addresses_.emplace_back(), listener_.Add(address));
   }
   acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      backend_.tls != nullptr ? RotatingTlsCredentials(backend_.tls) : grpc::InsecureServerCredentials());
   builder.RegisterService(&service_);
   builder.RegisterService(&ops_service_);
   builder.RegisterService(&health_service_);
@@ -142,15 +157,17 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
   const size_t max_bytes = options_.max_recycled_message_bytes;
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
-                  std::make_unique<LookupRouteMethod>(backend_, max_bytes), kPostedLookups);
-  stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(backend_, max_bytes));
-  queue->AddStreams([this, cq = queue->queue(), lookup = stream_lookups_.back().get()](
-                        StreamPool* pool) { return std::make_unique<LookupStream>(pool, &service_, cq, lookup); },
-                    &lookup_streams_);
+                  std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes), kPostedLookups);
+  stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes));
+  queue->AddStreams(
+      [this, cq = queue->queue(), lookup = stream_lookups_.back().get()](StreamPool* pool) {
+        return std::make_unique<LookupStream>(pool, &service_, cq, &lookup_door_, lookup);
+      },
+      &lookup_streams_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestRenderTemplate),
-                  std::make_unique<RenderTemplateMethod>(backend_.clock, max_bytes), kPostedOthers);
+                  std::make_unique<RenderTemplateMethod>(&lookup_door_, backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupPDRoute),
-                  std::make_unique<LookupPDRouteMethod>(backend_.clock, max_bytes), kPostedOthers);
+                  std::make_unique<LookupPDRouteMethod>(&lookup_door_, backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&health_service_, &HealthService::RequestCheck),
                   std::make_unique<HealthCheckMethod>(&serving_, max_bytes), kPostedOthers);
   queue->AddStreams(
@@ -166,23 +183,28 @@ void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilde
   const size_t max_bytes = options_.max_recycled_message_bytes;
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
-                  std::make_unique<PublishEventMethod>(backend_, max_bytes), kPostedOthers);
+                  std::make_unique<PublishEventMethod>(&observe_door_, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),
-                  std::make_unique<GetCacheStateMethod>(backend_, max_bytes), kPostedOthers);
+                  std::make_unique<GetCacheStateMethod>(&lookup_door_, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&ops_service_, &OpsService::RequestExplainRoute),
-                  std::make_unique<ExplainRouteMethod>(backend_, options_.version, max_bytes), kPostedOthers);
+                  std::make_unique<ExplainRouteMethod>(&admin_door_, backend_, options_.version, max_bytes),
+                  kPostedOthers);
 
-  sinks_.push_back(std::make_unique<UpdateSink>(backend_, max_bytes));
+  sinks_.push_back(std::make_unique<UpdateSink>(&observe_door_, backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
                         StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
                     &report_streams_);
-  const auto add_observers = [&](RequestCall<ObserverStream::Writer> calls, StreamLimit* limit) {
-    queue->AddStreams([cq = queue->queue(), calls = std::move(calls)](
-                          StreamPool* pool) { return std::make_unique<ObserverStream>(pool, calls, cq); },
-                      limit);
+  const auto add_observers = [&]<typename Request>(RequestCall<ObserverStream::Writer> calls, StreamLimit* limit) {
+    queue->AddStreams(
+        [this, cq = queue->queue(), calls = std::move(calls)](StreamPool* pool) {
+          return std::make_unique<SilentStream<Request>>(pool, calls, cq, &admin_door_);
+        },
+        limit);
   };
-  add_observers(CallsOf(&service_, &RpcService::RequestStreamCacheEvents), &event_streams_);
-  add_observers(CallsOf(&service_, &RpcService::RequestStreamMetrics), &metric_streams_);
+  add_observers.operator()<wire::StreamEventsRequest>(CallsOf(&service_, &RpcService::RequestStreamCacheEvents),
+                                                      &event_streams_);
+  add_observers.operator()<wire::StreamMetricsRequest>(CallsOf(&service_, &RpcService::RequestStreamMetrics),
+                                                       &metric_streams_);
   queues_.push_back(std::move(queue));
 }
 

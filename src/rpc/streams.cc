@@ -4,16 +4,25 @@ namespace icache {
 
 namespace wire = ::inferencecache::v1alpha1;
 
-UpdateSink::UpdateSink(const RpcBackend& backend, size_t max_recycled_bytes)
-    : index_(backend.index),
+UpdateSink::UpdateSink(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+    : door_(door),
+      index_(backend.index),
       clock_(backend.clock),
       observer_(backend.ingest_observer),
       max_recycled_bytes_(max_recycled_bytes),
       message_(max_recycled_bytes) {}
 
-grpc::Status UpdateSink::Apply(grpc::ByteBuffer* update) {
+grpc::Status UpdateSink::Admit(const grpc::ServerContext& context) const {
+  std::optional<Caller> caller;
+  return door_->Enter(context, &caller);
+}
+
+grpc::Status UpdateSink::Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update) {
   const absl::Time now = clock_->Now();
+  std::optional<Caller> caller;
+  if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) return status;
   if (grpc::Status status = message_.Parse(update); !status.ok()) return status;
+  if (grpc::Status status = door_->Pass(caller, message_.message()); !status.ok()) return status;
   const StateUpdate& state_update = view_.Read(message_.message());
   const ApplyResult result = index_->ApplyUpdate(state_update, now);
   if (observer_ != nullptr) observer_->OnUpdate(state_update.model_id, result);
@@ -22,10 +31,18 @@ grpc::Status UpdateSink::Apply(grpc::ByteBuffer* update) {
   return grpc::Status::OK;
 }
 
+void ReportStream::OnOpen() {
+  if (const grpc::Status status = sink_->Admit(context_); !status.ok()) {
+    End(status);
+  } else {
+    reader_.Read(&update_, Begin());
+  }
+}
+
 void ReportStream::OnProgress(bool ok) {
   if (!ok) {  // half-closed, or broken: then nobody reads the status
     End(grpc::Status::OK);
-  } else if (const grpc::Status status = sink_->Apply(&update_); !status.ok()) {
+  } else if (const grpc::Status status = sink_->Apply(context_, &update_); !status.ok()) {
     End(status);
   } else {
     reader_.Read(&update_, Begin());
@@ -40,6 +57,15 @@ void ReportStream::Finish(const grpc::Status& status) {
   wire::Ack ack;
   ack.set_accepted(true);
   reader_.Finish(ToByteBuffer(ack), status, Begin());
+}
+
+void LookupStream::OnOpen() {
+  std::optional<Caller> caller;
+  if (const grpc::Status status = door_->Enter(context_, &caller); !status.ok()) {
+    End(status);
+  } else {
+    stream_.Read(&message_, Begin());
+  }
 }
 
 void LookupStream::OnProgress(bool ok) {

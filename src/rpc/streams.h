@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "icache/base/clock.h"
@@ -12,6 +13,7 @@
 #include "icache/rpc/conversions.h"
 #include "icache/rpc/rpc_server.h"
 #include "inferencecache/v1alpha1/inferencecache.pb.h"
+#include "rpc/door.h"
 #include "rpc/recycled_message.h"
 #include "rpc/rpc_service.h"
 #include "rpc/stream_pool.h"
@@ -22,12 +24,16 @@ namespace icache {
 // Applies the updates of one queue's report streams to the index, one at a time, through one message.
 class UpdateSink {
  public:
-  UpdateSink(const RpcBackend& backend, size_t max_recycled_bytes);
+  // `door` decides who may report, and for which tenants. Nothing is owned.
+  UpdateSink(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes);
 
-  // Empties `update`. INTERNAL when it cannot be parsed.
-  grpc::Status Apply(grpc::ByteBuffer* update);
+  // Whether the caller may report at all.
+  grpc::Status Admit(const grpc::ServerContext& context) const;
+  // Empties `update`, which came by the call of `context`. INTERNAL when it cannot be parsed, and what the door says.
+  grpc::Status Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update);
 
  private:
+  const Door* const door_;
   PrefixIndex* const index_;
   const Clock* const clock_;
   IngestObserver* const observer_;
@@ -46,7 +52,7 @@ class ReportStream final : public StreamCall {
   void Post() override { service_->RequestReportCacheState(&context_, &reader_, queue_, queue_, Begin()); }
 
  private:
-  void OnOpen() override { reader_.Read(&update_, Begin()); }
+  void OnOpen() override;
   void OnProgress(bool ok) override;
   void Finish(const grpc::Status& status) override;
 
@@ -62,28 +68,29 @@ class ReportStream final : public StreamCall {
 // answers is not served any more.
 class LookupStream final : public StreamCall {
  public:
-  // Nothing is owned. `lookup` may be shared by the streams of one queue.
-  LookupStream(StreamPool* pool, RpcService* service, grpc::ServerCompletionQueue* queue, UnaryMethod* lookup)
-      : StreamCall(pool), service_(service), queue_(queue), lookup_(lookup), stream_(&context_) {}
+  // Nothing is owned. `door` is the one of `lookup`, which may be shared by the streams of one queue.
+  LookupStream(StreamPool* pool, RpcService* service, grpc::ServerCompletionQueue* queue, const Door* door,
+               UnaryMethod* lookup)
+      : StreamCall(pool), service_(service), queue_(queue), door_(door), lookup_(lookup), stream_(&context_) {}
 
   void Post() override { service_->RequestLookupRouteStream(&context_, &stream_, queue_, queue_, Begin()); }
 
  private:
-  void OnOpen() override { stream_.Read(&message_, Begin()); }
+  void OnOpen() override;
   void OnProgress(bool ok) override;
   void OnWritten(bool ok) override;
   void Finish(const grpc::Status& status) override { stream_.Finish(status, Begin()); }
 
   RpcService* const service_;
   grpc::ServerCompletionQueue* const queue_;
+  const Door* const door_;
   UnaryMethod* const lookup_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
   grpc::ByteBuffer message_;
 };
 
-// A call that answers one request with messages until the client cancels it or the pool drains. This one has none:
-// StreamCacheEvents and StreamMetrics stay open and silent.
+// A call that answers one request with messages until the client cancels it or the pool drains.
 class ObserverStream : public StreamCall {
  public:
   using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
@@ -96,6 +103,7 @@ class ObserverStream : public StreamCall {
 
  protected:
   void OnTaken() final { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
+  const grpc::ServerContext& context() const { return context_; }
   void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite(&context_, message.Length())); }
 
   grpc::ByteBuffer request_;
@@ -108,6 +116,27 @@ class ObserverStream : public StreamCall {
   grpc::ServerCompletionQueue* const queue_;
   grpc::ServerContext context_;
   Writer writer_;
+};
+
+// StreamCacheEvents and StreamMetrics: stay open, and silent, for those that the door lets in.
+template <typename Request>
+class SilentStream final : public ObserverStream {
+ public:
+  // Nothing is owned.
+  SilentStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, const Door* door)
+      : ObserverStream(pool, std::move(request_call), queue), door_(door) {}
+
+ private:
+  void OnOpen() override {
+    std::optional<Caller> caller;
+    RecycledMessage<Request> request(0);
+    grpc::Status status = door_->Enter(context(), &caller);
+    if (status.ok()) status = request.Parse(&request_);
+    if (status.ok()) status = door_->Pass(caller, request.message());
+    if (!status.ok()) End(status);
+  }
+
+  const Door* const door_;
 };
 
 }  // namespace icache

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "icache/base/clock.h"
 #include "rpc/completion.h"
+#include "rpc/door.h"
 #include "rpc/recycled_message.h"
 #include "rpc/rpc_service.h"
 
@@ -30,13 +31,19 @@ class UnaryMethod {
 template <typename Request, typename Response>
 class MessageMethod : public UnaryMethod {
  public:
-  // `clock` is not owned.
-  MessageMethod(const Clock* clock, size_t max_recycled_bytes)
-      : clock_(clock), max_recycled_bytes_(max_recycled_bytes), request_(max_recycled_bytes) {}
+  // `door` decides who may call. Nothing is owned.
+  MessageMethod(const Door* door, const Clock* clock, size_t max_recycled_bytes)
+      : door_(door), clock_(clock), max_recycled_bytes_(max_recycled_bytes), request_(max_recycled_bytes) {}
 
   grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) final {
     const absl::Time received_at = clock_->Now();
+    std::optional<Caller> caller;
+    if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) {
+      request->Clear();
+      return status;
+    }
     if (grpc::Status status = request_.Parse(request); !status.ok()) return status;
+    if (grpc::Status status = door_->Pass(caller, request_.message()); !status.ok()) return status;
     Handle(context, received_at, request_.message(), &response_);
     *response = ToByteBuffer(response_);
     request_.Trim();
@@ -53,6 +60,7 @@ class MessageMethod : public UnaryMethod {
                       Response* response) = 0;
 
  private:
+  const Door* const door_;
   const Clock* const clock_;
   const size_t max_recycled_bytes_;
   RecycledMessage<Request> request_;

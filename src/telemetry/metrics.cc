@@ -74,11 +74,11 @@ TalliesByLabel GroupTallies(const TallyTotals& totals) {
   return tallies;
 }
 
-void AddServer(bool serving, const BuildInfo& build, MetricsPage* page) {
+void AddServer(bool serving, const BuildInfo& build, bool grpc_over_tls, MetricsPage* page) {
   page->Gauge("inferencecache_server_up", "1 while lookups are served.").Add(serving);
   page->Gauge("inferencecache_build_info", "1; the labels say which build this is.")
       .Add(1, {{"version", LabelValue(build.version)}, {"commit", LabelValue(build.commit)}});
-  page->Gauge("inferencecache_server_grpc_tls_enabled", "1 when gRPC is served over TLS.").Add(0);
+  page->Gauge("inferencecache_server_grpc_tls_enabled", "1 when gRPC is served over TLS.").Add(grpc_over_tls);
 }
 
 // `scale` is what the unit of the page is in the histogram's.
@@ -204,6 +204,55 @@ void Metrics::RecordPolicyReload(bool success) {
   (success ? reload_successes_ : reload_failures_).fetch_add(1, std::memory_order_relaxed);
 }
 
+void Metrics::RecordTlsLoad(Listener listener, absl::Time expires_at) {
+  tls_[static_cast<size_t>(listener)].expires_at_s.store(absl::ToUnixSeconds(expires_at), std::memory_order_relaxed);
+}
+
+void Metrics::RecordTlsReload(Listener listener, bool success) {
+  TlsTally& tally = tls_[static_cast<size_t>(listener)];
+  (success ? tally.reload_successes : tally.reload_failures).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::AddTls(MetricsPage* page) const {
+  constexpr std::pair<Listener, const char*> kListeners[] = {{Listener::kGrpc, "grpc"}, {Listener::kHttp, "http"}};
+  const auto tally = [this](Listener listener) -> const TlsTally& { return tls_[static_cast<size_t>(listener)]; };
+  if (!tally(Listener::kGrpc).enabled() && !tally(Listener::kHttp).enabled()) return;
+  page->Gauge("inferencecache_tls_certificate_expiry_timestamp_seconds",
+              "Unix time at which the server certificate in force ends.");
+  for (const auto& [listener, name] : kListeners) {
+    if (tally(listener).enabled()) page->Add(tally(listener).expires_at_s.load(), {{"listener", name}});
+  }
+  page->Counter("inferencecache_tls_reloads_total", "Reloads of certificate and key after the start, by result.");
+  for (const auto& [listener, name] : kListeners) {
+    if (!tally(listener).enabled()) continue;
+    page->Add(tally(listener).reload_successes.load(), {{"listener", name}, {"result", "success"}});
+    page->Add(tally(listener).reload_failures.load(), {{"listener", name}, {"result", "failure"}});
+  }
+}
+
+void Metrics::OnRefused(Refusal refusal) {
+  refused_[static_cast<size_t>(refusal)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::RecordAccessLoad() { asks_callers_.store(true, std::memory_order_relaxed); }
+
+void Metrics::RecordAccessReload(bool success) {
+  (success ? access_reload_successes_ : access_reload_failures_).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::AddAccess(MetricsPage* page) const {
+  if (!asks_callers_.load(std::memory_order_relaxed)) return;
+  const auto refused = [this](Refusal refusal) {
+    return refused_[static_cast<size_t>(refusal)].load(std::memory_order_relaxed);
+  };
+  page->Counter("inferencecache_calls_refused_total", "Calls and requests not let in, by reason.")
+      .Add(refused(Refusal::kUnauthenticated), {{"reason", "unauthenticated"}})
+      .Add(refused(Refusal::kPermissionDenied), {{"reason", "permission_denied"}});
+  page->Counter("inferencecache_access_reloads_total", "Reloads of the grants after the start, by result.")
+      .Add(access_reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})
+      .Add(access_reload_failures_.load(std::memory_order_relaxed), {{"result", "failure"}});
+}
+
 void Metrics::Sweep() { tallies_->Reconcile(ReadHeldModels(*index_).names, clock_->Now()); }
 
 std::string Metrics::Render() {
@@ -214,7 +263,10 @@ std::string Metrics::Render() {
   const TalliesByLabel tallies = GroupTallies(totals);
 
   MetricsPage page;
-  AddServer(serving_.load(std::memory_order_relaxed), build_, &page);
+  AddServer(serving_.load(std::memory_order_relaxed), build_, tls_[static_cast<size_t>(Listener::kGrpc)].enabled(),
+            &page);
+  AddTls(&page);
+  AddAccess(&page);
   AddModelGauges(gauges, now, &page);
   AddIndex(*index_, &page);
   AddLookups(tallies, &page);

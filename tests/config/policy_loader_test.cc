@@ -237,8 +237,8 @@ TEST(PolicyLoaderTest, ANamespaceThatCannotBeReadIsReportedOnce) {
 }
 
 TEST(PolicyLoaderTest, RefusesTwoPoliciesOfOneNamespaceAcrossFiles) {
-  const PolicyFile a = {"a.yaml", PolicyWith("")};
-  const PolicyFile b = {"b.yaml", PolicyWith("")};
+  const TextFile a = {"a.yaml", PolicyWith("")};
+  const TextFile b = {"b.yaml", PolicyWith("")};
   EXPECT_THAT(ParsePolicies({a, b}),
               StatusIs(kBad, "b.yaml:3:32: metadata.namespace: \"t\" has a policy already, at a.yaml:3:32"));
 }
@@ -250,9 +250,9 @@ TEST(PolicyLoaderTest, RefusesTwoQuotasOfOneTenant) {
 }
 
 TEST(PolicyLoaderTest, GathersTheProblemsOfAllDocumentsAndFiles) {
-  const PolicyFile a = {"a.yaml", absl::StrCat(PolicyWith("  eviction: X\n"), "---\n", "kind: Y\n")};
-  const PolicyFile b = {"b.yaml", "{"};
-  const PolicyFile c = {"c.yaml", TenantWith("  quota: []\n")};
+  const TextFile a = {"a.yaml", absl::StrCat(PolicyWith("  eviction: X\n"), "---\n", "kind: Y\n")};
+  const TextFile b = {"b.yaml", "{"};
+  const TextFile c = {"c.yaml", TenantWith("  quota: []\n")};
   const auto set = ParsePolicies({a, b, c});
   for (const char* message :
        {"a.yaml:5:13: spec.eviction", "\na.yaml:7:1: apiVersion", "\na.yaml:7:7: kind", "\nb.yaml:1:1: not valid YAML",
@@ -292,10 +292,10 @@ TEST(PolicyLoaderTest, AnEmptyFolderIsAnEmptySet) {
 TEST(PolicyLoaderTest, ReadsAFolderInNameOrder) {
   const TempFolder folder;
   for (const char* name : {"c.yaml", "a.yml", "B.yaml", "b.yaml"}) folder.Write(name, name);
-  const auto files = ReadPolicyFiles(folder.path());
+  const auto files = ReadFileSet({folder.path()});
   ASSERT_THAT(files, IsOk());
   std::vector<std::string> texts;
-  for (const PolicyFile& file : *files) texts.push_back(file.text);
+  for (const TextFile& file : *files) texts.push_back(file.text);
   EXPECT_THAT(texts, ::testing::ElementsAre("B.yaml", "a.yml", "b.yaml", "c.yaml"));
 }
 
@@ -316,22 +316,22 @@ TEST(PolicyLoaderTest, NeverWaitsForAPipe) {
 
 TEST(PolicyLoaderTest, BoundsTheBytesOfAllFilesTogether) {
   const TempFolder folder;
-  folder.Write("a.yaml", std::string(kMaxPolicyBytes - 2, '\n'));
+  folder.Write("a.yaml", std::string(kMaxFileSetBytes - 2, '\n'));
   folder.Write("b.yaml", "#\n");
-  EXPECT_THAT(ReadPolicyFiles(folder.path()), IsOk());
+  EXPECT_THAT(ReadFileSet({folder.path()}), IsOk());
   folder.Write("b.yaml", "# \n");
-  EXPECT_THAT(ReadPolicyFiles(folder.path()), StatusIs(kBad, HasSubstr("b.yaml: brings the policies to more than")));
+  EXPECT_THAT(ReadFileSet({folder.path()}), StatusIs(kBad, HasSubstr("b.yaml: brings the files to more than")));
 }
 
 TEST(PolicyLoaderTest, BoundsTheNumberOfFiles) {
   const TempFolder folder;
   folder.Write("first.yaml", "");
-  for (size_t i = 1; i < kMaxPolicyFiles; ++i) {
+  for (size_t i = 1; i < kMaxFolderFiles; ++i) {
     std::filesystem::create_hard_link(folder / "first.yaml", folder / absl::StrCat(i, ".yaml"));
   }
   EXPECT_THAT(LoadPolicies(folder.path()), IsOk());
   folder.Write("one-more.yaml", "");
-  EXPECT_THAT(LoadPolicies(folder.path()), StatusIs(kBad, HasSubstr("has more than 10000 policy files")));
+  EXPECT_THAT(LoadPolicies(folder.path()), StatusIs(kBad, HasSubstr("has more than 10000 files")));
 }
 
 // Whatever the bytes, an answer comes back; and a text that was only cut or flipped is never taken in part: it is

@@ -1,4 +1,4 @@
-#include "icache/config/policy_watcher.h"
+#include "icache/config/watchers.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using testing::IsOk;
 using testing::StatusIs;
 using testing::TempFolder;
-using CheckResult = PolicyWatcher::CheckResult;
+using CheckResult = FileWatcher::CheckResult;
 
 constexpr absl::StatusCode kBad = absl::StatusCode::kInvalidArgument;
 
@@ -47,8 +47,8 @@ class PolicyWatcherTest : public ::testing::Test {
  protected:
   // The watcher of `path`, which must load.
   void Watch(const std::string& path, absl::Duration poll_interval = absl::Milliseconds(10)) {
-    auto watcher = PolicyWatcher::Create(path, poll_interval, &store_, &clock_,
-                                         [this](const PolicyReload& reload) { OnReload(reload); });
+    auto watcher =
+        WatchPolicies(path, poll_interval, &store_, &clock_, [this](const PolicyReload& reload) { OnReload(reload); });
     ASSERT_THAT(watcher, IsOk());
     watcher_ = *std::move(watcher);
   }
@@ -87,7 +87,7 @@ class PolicyWatcherTest : public ::testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<PolicyReload> reloads_;
-  std::unique_ptr<PolicyWatcher> watcher_;
+  std::unique_ptr<FileWatcher> watcher_;
 };
 
 // A folder as the kubelet mounts a ConfigMap: files are links through "..data", which is a link to the folder in force.
@@ -122,14 +122,14 @@ TEST_F(PolicyWatcherTest, CreatePublishesAndReportsNoReload) {
 }
 
 TEST_F(PolicyWatcherTest, CreateRefusesABadFile) {
-  const auto watcher = PolicyWatcher::Create(folder_.Write("p.yaml", kBadPolicy), absl::Seconds(1), &store_, &clock_,
-                                             [](const PolicyReload&) {});
+  const auto watcher = WatchPolicies(folder_.Write("p.yaml", kBadPolicy), absl::Seconds(1), &store_, &clock_,
+                                     [](const PolicyReload&) {});
   EXPECT_THAT(watcher, StatusIs(kBad, HasSubstr("p.yaml:1:7: kind")));
   EXPECT_EQ(store_.Version(), 0u);
 }
 
 TEST_F(PolicyWatcherTest, CreateRefusesAMissingPath) {
-  EXPECT_THAT(PolicyWatcher::Create(folder_ / "none", absl::Seconds(1), &store_, &clock_, [](const PolicyReload&) {}),
+  EXPECT_THAT(WatchPolicies(folder_ / "none", absl::Seconds(1), &store_, &clock_, [](const PolicyReload&) {}),
               StatusIs(kBad, HasSubstr("cannot be read")));
 }
 

@@ -148,10 +148,10 @@ TEST_F(ServerTest, ReloadIsCountedAndARefusedOneChangesNothing) {
   options_.policy_poll_interval = absl::InfiniteDuration();
   StartServer();
   policies.Write(kRequireChainPolicy);
-  server_->ReloadPolicies();
+  server_->Reload();
   EXPECT_EQ(Reason(stub_.get()), "POLICY_REQUIRES_CHAIN");
   policies.Write(kBadPolicy);
-  server_->ReloadPolicies();
+  server_->Reload();
   EXPECT_EQ(Reason(stub_.get()), "POLICY_REQUIRES_CHAIN");
   const std::string metrics = Get("/metrics").body;
   EXPECT_THAT(metrics, HasSubstr("inferencecache_policy_reloads_total{result=\"success\"} 1"));

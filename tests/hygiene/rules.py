@@ -11,6 +11,7 @@ import re
 # The rooms of src/, bottom up, and the rooms that each may use. What is not listed here does not exist.
 CORE = {
     "base": set(),
+    "access": {"base"},
     "fingerprint": {"base"},
     "index": {"base"},
     "policy": {"base", "index"},
@@ -33,13 +34,14 @@ ROOMS = CORE | ADAPTERS | PROGRAMS
 WIRE = ("grpc/", "grpcpp/", "google/protobuf/", "inferencecache/")
 WIRE_TARGETS = ("gRPC::", "protobuf::", "icache::proto")
 FOREIGN_INCLUDES = {
+    "access": ("openssl/",),
     "fingerprint": ("xxhash.h",),
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
     "routing": ("openssl/sha.h", "openssl/evp.h"),
-    "config": ("yaml-cpp/", "CLI/"),
+    "config": ("yaml-cpp/", "CLI/", "openssl/"),
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
-    "http": ("microhttpd.h",),
+    "http": ("microhttpd.h", "gnutls/"),
     "daemon": ("spdlog/",),
     "load": WIRE + ("CLI/", "nlohmann/"),
     "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
@@ -47,12 +49,13 @@ FOREIGN_INCLUDES = {
     "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
 FOREIGN_TARGETS = {
+    "access": ("PkgConfig::CRYPTO",),
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
-    "config": ("yaml-cpp", "CLI11::"),
+    "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO"),
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
-    "http": ("PkgConfig::MICROHTTPD",),
+    "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),
     "daemon": ("spdlog::",),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),

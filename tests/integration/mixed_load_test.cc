@@ -323,7 +323,7 @@ class MixedLoadTest : public ::testing::Test {
   void ChurnPolicies(const std::atomic<bool>& done) {
     for (int i = 0; !done; ++i) {
       policies_.Write("others.yaml", kPolicySets[i % std::size(kPolicySets)]);
-      server_->ReloadPolicies();
+      server_->Reload();
       EXPECT_THAT(Metrics().problems(), IsEmpty());
     }
   }

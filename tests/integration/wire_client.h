@@ -32,6 +32,8 @@ class WireClient {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(-1);
     channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    // Not every attempt succeeds in gRPC 1.51: it reads connect()'s errno after calls that may have changed it.
+    EXPECT_TRUE(channel_->WaitForConnected(std::chrono::system_clock::now() + kCallPatience));
     stub_ = wire::InferenceCache::NewStub(channel_);
   }
 

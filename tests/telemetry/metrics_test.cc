@@ -167,6 +167,20 @@ TEST_F(MetricsTest, ServerUpFollowsServing) {
   EXPECT_THAT(Page().Value("inferencecache_server_up"), Optional(0));
 }
 
+TEST_F(MetricsTest, TlsShowsForListenersThatHaveIt) {
+  EXPECT_THAT(Page().Value("inferencecache_server_grpc_tls_enabled"), Optional(0));
+  metrics_.RecordTlsLoad(Listener::kGrpc, absl::FromUnixSeconds(1'800'000'000));
+  metrics_.RecordTlsReload(Listener::kGrpc, /*success=*/false);
+  const PageReader page = Page();
+  EXPECT_THAT(page.Value("inferencecache_server_grpc_tls_enabled"), Optional(1));
+  EXPECT_THAT(page.Value("inferencecache_tls_certificate_expiry_timestamp_seconds", {{"listener", "grpc"}}),
+              Optional(1'800'000'000));
+  EXPECT_THAT(page.Value("inferencecache_tls_reloads_total", {{"listener", "grpc"}, {"result", "failure"}}),
+              Optional(1));
+  EXPECT_EQ(page.Value("inferencecache_tls_reloads_total", {{"listener", "http"}, {"result", "failure"}}),
+            std::nullopt);
+}
+
 TEST_F(MetricsTest, BuildInfoIsOneWithVersionAndCommit) {
   EXPECT_THAT(Page().Value("inferencecache_build_info", {{"version", "1.2.3"}, {"commit", "abc"}}), Optional(1));
 }
@@ -567,6 +581,8 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
     EXPECT_TRUE(documented.insert(row).second) << "listed twice: " << row;
   }
   FillEverything();
+  metrics_.RecordTlsLoad(Listener::kGrpc, clock_.Now());
+  metrics_.RecordAccessLoad();
   EXPECT_EQ(documented, FamilyRows(Page()));
 }
 

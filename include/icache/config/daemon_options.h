@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "icache/config/tls_loader.h"
 #include "icache/index/sharded_index.h"
 #include "icache/routing/router.h"
 
@@ -21,14 +22,18 @@ enum class LogFormat { kText, kJson };
 struct DaemonOptions {
   // Where gRPC listens: "HOST:PORT" or "unix:/path". At least one. Port 0 takes a free port.
   std::vector<std::string> grpc_addresses = {"0.0.0.0:9090"};
+  TlsFiles grpc_tls;                          // clients must have a certificate if a client CA is named
   std::string http_address = "0.0.0.0:8080";  // "HOST:PORT"; /healthz, /readyz, /metrics
+  TlsFiles http_tls;                          // likewise, but for the three paths above
+  std::string access_path;                    // a file or a folder of grants; "" = everybody may do everything
   std::string policy_path;                    // a file or a folder of policies; "" = every tenant has the defaults
 
   RouterOptions router;
   IndexOptions index;
   absl::Duration default_ttl = absl::Minutes(30);     // > 0; of tenants whose policy names none
   absl::Duration sweep_interval = absl::Seconds(60);  // >= 10 ms; the first sweep comes one interval after the start
-  absl::Duration policy_poll_interval = absl::Milliseconds(250);  // 10 to 500 ms; how often policy files are looked at
+  absl::Duration policy_poll_interval =
+      absl::Milliseconds(250);  // 10 to 500 ms; how often policies, TLS files and grants are looked at
 
   int32_t lookup_threads = 0;                            // completion queues for lookups, 1 to 256; 0 = one per core
   int32_t ingest_threads = 1;                            // completion queues for observations, 1 to 64

@@ -1,7 +1,8 @@
 // Server: the whole daemon as an object. It builds the rooms in order, serves, and takes them down in reverse.
 //
 // Threads, all owned and joined here or by the room that has them: gRPC's queues (rpc), one for HTTP, one that watches
-// the policy files, one that sweeps the index, and one that waits for the warm-up if there is one.
+// each set of files (policies, grants, TLS), one that sweeps the index, and one that waits for the warm-up if
+// there is one.
 //
 //   policies -> index -> router -> HTTP (not ready) -> gRPC -> sweeper, policy watcher -> warm-up -> ready
 #pragma once
@@ -13,20 +14,25 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/access_rules.h"
+#include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
+#include "icache/base/published.h"
 #include "icache/config/daemon_options.h"
 
 namespace icache {
 
 class BackgroundTask;
+class FileWatcher;
 class HttpServer;
 class Logger;
 class Metrics;
 class PolicyStore;
-class PolicyWatcher;
 class PrefixIndex;
 class Router;
 class RpcServer;
+enum class Listener;
+struct HttpCaller;
 struct PolicyReload;
 
 // The log that `options` ask for, on standard error.
@@ -52,8 +58,9 @@ class Server {
   // Whether /readyz and the health service say so: from the end of the warm-up to Drain().
   bool IsReady() const { return state_ == State::kReady; }
 
-  // Loads the policies at once, changed or not. Their refusal is logged and counted; the set in force stays.
-  void ReloadPolicies();
+  // Loads the policies, grants and TLS files at once, changed or not. A refusal is logged and counted; what is in force
+  // stays.
+  void Reload();
 
   // Tells everybody who asks that the server is going, and serves on. Idempotent.
   void Drain();
@@ -71,6 +78,14 @@ class Server {
   absl::Status StartRpc();
   void EnterState(State state);
   void OnPolicyReload(const PolicyReload& reload);
+  bool asks_callers() const { return !options_.access_path.empty(); }
+  // Loads the access rules, if there are any, and keeps them in step with their files.
+  absl::Status WatchCallers();
+  // Whether an HTTP client may see what is not for all.
+  absl::Status AdmitHttp(const HttpCaller& caller);
+  // Loads the identity of a listener, if it has TLS, and keeps it in step with its files.
+  absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTls(Listener listener, const TlsFiles& files,
+                                                        Published<TlsIdentity>* identity);
 
   const DaemonOptions options_;
   Logger* const logger_;
@@ -81,13 +96,19 @@ class Server {
 
   // In the order they are built; each may use those above. Null until then, and the servers and tasks again after
   // Shutdown().
+  Published<AccessRules> access_;    // unused when all is open
+  Published<TlsIdentity> grpc_tls_;  // unused without TLS
+  Published<TlsIdentity> http_tls_;
   std::unique_ptr<PolicyStore> policies_;
   std::unique_ptr<PrefixIndex> index_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<RpcServer> rpc_;
-  std::unique_ptr<PolicyWatcher> policy_watcher_;
+  std::unique_ptr<FileWatcher> policy_watcher_;
+  std::unique_ptr<FileWatcher> access_watcher_;
+  std::unique_ptr<FileWatcher> grpc_tls_watcher_;
+  std::unique_ptr<FileWatcher> http_tls_watcher_;
   std::unique_ptr<BackgroundTask> sweeper_;
   std::unique_ptr<BackgroundTask> warm_up_;
 };

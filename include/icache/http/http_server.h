@@ -4,7 +4,8 @@
 //               /readyz    200 "ok", or 503 and one line that says why not
 //               /metrics   200 and the page, as Prometheus text format 0.0.4
 //
-// Any other path is 404, any other method 405. Each connection carries one request and is closed after the answer; a
+// These three are open to all. Any other path is 404, 401 without what it takes to be let in or 403 when that is not
+// enough; any other method is 405. Each connection carries one request and is closed after the answer; a
 // body is never waited for, nor handed on.
 //
 // GNU libmicrohttpd does the work, on one thread of its own that never waits for a client: those that send or read
@@ -14,21 +15,28 @@
 //   2. One address has at most its share of the connections; what is over it is closed at once. So a client that keeps
 //      its connections alive byte by byte, which 1 does not end, leaves the rest to the others.
 //   3. What is over the bound on all connections waits to be accepted until there is room again.
-//   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
+//   4. A TLS handshake that takes 10 s is ended.
+//   5. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/tls_identity.h"
+#include "icache/base/published.h"
 
 struct MHD_Daemon;
 
 namespace icache {
+
+struct HttpServing;
 
 struct HttpServerOptions {
   std::string address = "0.0.0.0:8080";       // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
@@ -36,6 +44,14 @@ struct HttpServerOptions {
   unsigned max_connections_per_address = 64;  // >= 1
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
   absl::Duration idle_timeout = absl::Seconds(10);  // whole seconds without a byte sent or received, >= 1 s
+  // Null = plain HTTP, else HTTPS; each connection gets the identity in force when it comes. Holds a value, not owned.
+  const Published<TlsIdentity>* tls = nullptr;
+};
+
+// What a client shows of itself.
+struct HttpCaller {
+  std::string_view authorization;              // the header's value; "" = none
+  std::vector<std::string> certificate_names;  // alternative names of the subject of its certificate, if it is verified
 };
 
 // What the endpoints say. Called on the server's thread, one at a time; they must not block. What they throw costs the
@@ -43,6 +59,9 @@ struct HttpServerOptions {
 struct HttpHandlers {
   std::function<absl::Status()> ready;   // OK while lookups are served, else its message is the reason
   std::function<std::string()> metrics;  // the body of /metrics
+  // Whether a client may see other paths: OK, or Unauthenticated or PermissionDenied. Null = all may. Where there is a
+  // client CA, nobody without a certificate of it gets that far.
+  std::function<absl::Status(const HttpCaller&)> admit = nullptr;
 };
 
 class HttpServer {
@@ -63,10 +82,10 @@ class HttpServer {
   void Stop();
 
  private:
-  HttpServer(int port, HttpHandlers handlers);
+  HttpServer(int port, std::unique_ptr<HttpServing> serving);
 
   const int port_;
-  const HttpHandlers handlers_;
+  const std::unique_ptr<HttpServing> serving_;
   MHD_Daemon* daemon_ = nullptr;  // owned; null once stopped
 };
 

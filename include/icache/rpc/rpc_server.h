@@ -15,7 +15,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/access_observer.h"
+#include "icache/access/access_rules.h"
+#include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
+#include "icache/base/published.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/router.h"
@@ -64,7 +68,10 @@ struct RpcBackend {
   const Router* router = nullptr;
   PrefixIndex* index = nullptr;
   const Clock* clock = nullptr;
-  IngestObserver* ingest_observer = nullptr;  // may be null
+  IngestObserver* ingest_observer = nullptr;       // may be null
+  const Published<TlsIdentity>* tls = nullptr;     // null = without TLS; holds a value
+  const Published<AccessRules>* access = nullptr;  // null = everybody may do everything; holds a value
+  AccessObserver* access_observer = nullptr;       // may be null
 };
 
 class RpcServer {

@@ -13,6 +13,7 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "icache/access/access_observer.h"
 #include "icache/base/clock.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
@@ -30,9 +32,13 @@
 
 namespace icache {
 
+class MetricsPage;
 class ModelTallies;
 
-class Metrics final : public LookupObserver, public IngestObserver {
+// What the daemon listens with.
+enum class Listener { kGrpc, kHttp };
+
+class Metrics final : public LookupObserver, public IngestObserver, public AccessObserver {
  public:
   static constexpr size_t kMaxModels = 1000;
   static constexpr absl::Duration kDrainedCounterLife = absl::Hours(1);
@@ -50,12 +56,24 @@ class Metrics final : public LookupObserver, public IngestObserver {
   void OnUpdate(std::string_view model_id, const ApplyResult& result) override;
   void OnEvent(CacheEventType type, const ApplyResult& result) override;
 
+  void OnRefused(Refusal refusal) override;
+
   // Whether lookups are being served; false at first.
   void SetServing(bool serving);
   // The policies of the start are in force.
   void RecordPolicyLoad();
   // A reload has put a new set in force, or was refused.
   void RecordPolicyReload(bool success);
+
+  // `listener` serves over TLS, from now on with a certificate that ends at `expires_at`.
+  void RecordTlsLoad(Listener listener, absl::Time expires_at);
+  // Its files have changed and are in force, or were refused.
+  void RecordTlsReload(Listener listener, bool success);
+
+  // Callers are asked who they are, by rules that have been loaded.
+  void RecordAccessLoad();
+  // The rules have changed and are in force, or were refused.
+  void RecordAccessReload(bool success);
 
   // Notes which models have drained and forgets those that did so an hour ago. Render() does it too; called after each
   // sweep of the index it dates the drains by itself, whether or not anybody scrapes. O(models held).
@@ -65,6 +83,17 @@ class Metrics final : public LookupObserver, public IngestObserver {
   std::string Render();
 
  private:
+  struct TlsTally {
+    bool enabled() const { return expires_at_s.load(std::memory_order_relaxed) != 0; }
+
+    std::atomic<int64_t> expires_at_s = 0;  // Unix time; 0 = no TLS
+    std::atomic<int64_t> reload_successes = 0;
+    std::atomic<int64_t> reload_failures = 0;
+  };
+
+  void AddTls(MetricsPage* page) const;
+  void AddAccess(MetricsPage* page) const;
+
   const PrefixIndex* const index_;
   const Clock* const clock_;
   const BuildInfo build_;
@@ -74,7 +103,12 @@ class Metrics final : public LookupObserver, public IngestObserver {
   std::atomic<bool> serving_ = false;
   std::atomic<int64_t> reload_successes_ = 0;
   std::atomic<int64_t> reload_failures_ = 0;
-  std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
+  std::atomic<bool> asks_callers_ = false;
+  std::atomic<int64_t> access_reload_successes_ = 0;
+  std::atomic<int64_t> access_reload_failures_ = 0;
+  std::array<std::atomic<int64_t>, 2> refused_ = {};  // by Refusal
+  std::array<TlsTally, 2> tls_;                       // by Listener
+  std::atomic<int64_t> policies_loaded_at_us_ = 0;    // Unix time of the set in force, 0 before the first
 };
 
 }  // namespace icache

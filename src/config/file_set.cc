@@ -1,4 +1,4 @@
-#include "config/policy_files.h"
+#include "icache/config/file_set.h"
 
 #include <sys/stat.h>
 
@@ -10,13 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "icache/base/status_macros.h"
 #include "icache/config/file.h"
-#include "icache/config/policy_loader.h"
 
 namespace icache {
 namespace {
 
-bool IsPolicyFileName(std::string_view name) {
+bool IsSetFileName(std::string_view name) {
   return !name.empty() && name.front() != '.' && (name.ends_with(".yaml") || name.ends_with(".yml"));
 }
 
@@ -40,9 +40,8 @@ FileStamp StampFile(const std::string& path) {
   return stamp;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<std::string>> ListPolicyFiles(const std::string& path) {
+// The paths of the files at `path`.
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& path) {
   if (path.empty()) return std::vector<std::string>();
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
@@ -52,11 +51,11 @@ absl::StatusOr<std::vector<std::string>> ListPolicyFiles(const std::string& path
   std::vector<std::string> paths;
   std::filesystem::directory_iterator entry(path, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    if (!IsPolicyFileName(entry->path().filename().native())) continue;
-    std::error_code unreadable;  // such a file is for ReadPolicyFiles() to complain of
+    if (!IsSetFileName(entry->path().filename().native())) continue;
+    std::error_code unreadable;  // such a file is for ReadFileSet() to complain of
     if (entry->is_directory(unreadable)) continue;
-    if (paths.size() == kMaxPolicyFiles) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMaxPolicyFiles, " policy files"));
+    if (paths.size() == kMaxFolderFiles) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", kMaxFolderFiles, " files"));
     }
     paths.push_back(entry->path().native());
   }
@@ -65,38 +64,43 @@ absl::StatusOr<std::vector<std::string>> ListPolicyFiles(const std::string& path
   return paths;
 }
 
-absl::Time PolicyStamp::LastChange() const {
+}  // namespace
+
+absl::Time FileSetStamp::LastChange() const {
   absl::Time last = absl::InfinitePast();
   for (const FileStamp& file : files) last = std::max(last, file.error == 0 ? file.changed : last);
   return last;
 }
 
-PolicyStamp StampPolicyFiles(const std::string& path) {
-  PolicyStamp stamp;
-  if (path.empty()) return stamp;
-  stamp.files.push_back(StampFile(path));
-  const absl::StatusOr<std::vector<std::string>> paths = ListPolicyFiles(path);
-  if (!paths.ok()) return stamp;
-  for (const std::string& file : *paths) {
-    if (file != path) stamp.files.push_back(StampFile(file));
+FileSetStamp StampFileSet(absl::Span<const std::string> paths) {
+  FileSetStamp stamp;
+  for (const std::string& path : paths) {
+    if (path.empty()) continue;
+    stamp.files.push_back(StampFile(path));
+    const absl::StatusOr<std::vector<std::string>> files = ListFiles(path);
+    if (!files.ok()) continue;
+    for (const std::string& file : *files) {
+      if (file != path) stamp.files.push_back(StampFile(file));
+    }
   }
   return stamp;
 }
 
-absl::StatusOr<std::vector<PolicyFile>> ReadPolicyFiles(const std::string& path) {
-  const absl::StatusOr<std::vector<std::string>> paths = ListPolicyFiles(path);
-  if (!paths.ok()) return paths.status();
-  std::vector<PolicyFile> files;
-  size_t room = kMaxPolicyBytes;
-  for (const std::string& file : *paths) {
-    absl::StatusOr<std::string> text = ReadFile(file, room);
-    if (!text.ok() && text.status().code() == absl::StatusCode::kResourceExhausted) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file, ": brings the policies to more than ", kMaxPolicyBytes, " bytes"));
+absl::StatusOr<std::vector<TextFile>> ReadFileSet(absl::Span<const std::string> paths) {
+  std::vector<TextFile> files;
+  size_t room = kMaxFileSetBytes;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(path));
+    for (const std::string& file : names) {
+      absl::StatusOr<std::string> text = ReadFile(file, room);
+      if (!text.ok() && text.status().code() == absl::StatusCode::kResourceExhausted) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(file, ": brings the files to more than ", kMaxFileSetBytes, " bytes"));
+      }
+      if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", text.status().message()));
+      room -= text->size();
+      files.push_back({file, *std::move(text)});
     }
-    if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(file, ": ", text.status().message()));
-    room -= text->size();
-    files.push_back({file, *std::move(text)});
   }
   return files;
 }

@@ -1,9 +1,9 @@
-// PolicyWatcher: keeps the policies in force in step with the policy files.
+// FileWatcher: keeps what was made of some files in step with them.
 //
-// It looks at the files at a fixed interval. A change (of the file, of any file in the folder, or of a symlink on the
-// way to them) is taken up once two looks in a row have read the same bytes, so that a set that is just being written
-// is not applied half-way; files that never come to rest are taken up as they are after a few looks. The whole set is
-// then loaded: accepted, it replaces the one in force; refused, that one stays. Content that has been judged is not
+// It looks at the files at a fixed interval. A change (of a file, of a folder's files, or of a symlink on the way to
+// them) is taken up once two looks in a row have read the same bytes, so that a set that is just being written is not
+// applied half-way; files that never come to rest are taken up as they are after a few looks. The whole set is then
+// handed to its judge: accepted, it replaces what is in force; refused, that stays. Content that has been judged is not
 // judged again until it changes.
 //
 // How a change is seen: the stamps of the files (inode, size, times) tell most changes without reading anything. A
@@ -12,35 +12,37 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "icache/base/clock.h"
 #include "icache/base/mutex.h"
-#include "icache/policy/policy_store.h"
+#include "icache/config/file_set.h"
 
 namespace icache {
 
-// What one reload came to.
-struct PolicyReload {
-  absl::Status status;      // InvalidArgument with every problem when the files were refused
-  absl::Time time;          // when it was decided
-  size_t policy_count = 0;  // of the set now in force
-  size_t tenant_count = 0;  // likewise
+struct FileWatcherOptions {
+  std::string thread_name;         // at most 15 bytes
+  std::vector<std::string> paths;  // of files or folders; file_set.h
+  absl::Duration poll_interval = absl::Milliseconds(250);
 };
 
 // Thread-safe.
-class PolicyWatcher {
+class FileWatcher {
  public:
-  // Called for each reload, in order, on the thread that did it. Must not call the watcher.
-  using ReloadCallback = std::function<void(const PolicyReload&)>;
+  // Puts `files` in force, or says why it does not.
+  using Judge = std::function<absl::Status(absl::Span<const TextFile> files)>;
+  // Told what each reload came to, in order: the judge's status, or why the files cannot be read. Both are called on
+  // the thread that reloads, one at a time, and must not call the watcher.
+  using ReloadCallback = std::function<void(const absl::Status&)>;
 
   enum class CheckResult {
     kUnchanged,
@@ -49,16 +51,13 @@ class PolicyWatcher {
     kRefused,
   };
 
-  // Loads the policies at `path` ("" = none, for ever) and publishes them; this first load is no reload.
-  // InvalidArgument when they are refused. `store` and `clock` are not owned and must outlive the watcher; `clock` is
-  // compared with file times.
-  static absl::StatusOr<std::unique_ptr<PolicyWatcher>> Create(std::string path, absl::Duration poll_interval,
-                                                               PolicyStore* store, const Clock* clock,
-                                                               ReloadCallback on_reload);
-  ~PolicyWatcher();
-
-  PolicyWatcher(const PolicyWatcher&) = delete;
-  PolicyWatcher& operator=(const PolicyWatcher&) = delete;
+  // Reads the files and has them judged; this first load is no reload. Errors: InvalidArgument when they cannot be
+  // read, and the judge's. `clock` is compared with file times; it is not owned.
+  static absl::StatusOr<std::unique_ptr<FileWatcher>> Create(FileWatcherOptions options, const Clock* clock,
+                                                             Judge judge, ReloadCallback on_reload);
+  ~FileWatcher();
+  FileWatcher(const FileWatcher&) = delete;
+  FileWatcher& operator=(const FileWatcher&) = delete;
 
   // Begins to look at the files on a thread of its own. At most once.
   void Start();
@@ -76,17 +75,16 @@ class PolicyWatcher {
   // What one look at the files brought.
   struct Content;
 
-  PolicyWatcher(std::string path, absl::Duration poll_interval, PolicyStore* store, const Clock* clock,
-                ReloadCallback on_reload, std::unique_ptr<const Content> content);
+  FileWatcher(FileWatcherOptions options, const Clock* clock, Judge judge, ReloadCallback on_reload,
+              std::unique_ptr<const Content> content);
 
   void Run() ABSL_LOCKS_EXCLUDED(stop_mutex_);
-  // Loads `content`, publishes the set if it is accepted, and reports. Returns the reload's status.
-  absl::Status Judge(std::unique_ptr<const Content> content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(check_mutex_);
+  // Has `content` judged and reports. Returns the reload's status.
+  absl::Status Take(std::unique_ptr<const Content> content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(check_mutex_);
 
-  const std::string path_;
-  const absl::Duration poll_interval_;
-  PolicyStore* const store_;
+  const FileWatcherOptions options_;
   const Clock* const clock_;
+  const Judge judge_;
   const ReloadCallback on_reload_;
 
   Mutex check_mutex_;                                                       // held for a whole look or reload

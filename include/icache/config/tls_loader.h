@@ -1,0 +1,32 @@
+// TLS files: a certificate chain, its key and the CA of clients -> one TlsIdentity that is known to work.
+//
+// Free functions without state; nothing throws. Messages never hold what a file holds.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "icache/access/tls_identity.h"
+#include "icache/config/file_set.h"
+
+namespace icache {
+
+// Paths of PEM files. Either both of the pair are named or none.
+struct TlsFiles {
+  std::string certificate;  // the server's own, then those that lead to its root
+  std::string key;          // not encrypted
+  std::string client_ca;    // "" = clients are not asked for a certificate
+
+  bool enabled() const { return !certificate.empty(); }
+};
+
+// What the contents of `files`, in their order, make together; never null. Requires the pair. InvalidArgument, with the
+// file's name, when one holds no PEM of its kind or the key does not belong to the certificate.
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files);
+
+// Reads the files, then parses them. Null when TLS is not enabled.
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files);
+
+}  // namespace icache

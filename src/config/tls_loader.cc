@@ -1,0 +1,86 @@
+#include "icache/config/tls_loader.h"
+
+#include <openssl/asn1.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <ctime>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "icache/base/status_macros.h"
+
+namespace icache {
+namespace {
+
+using OwnedBio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+using OwnedCertificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using OwnedKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+absl::Status Refuse(const TextFile& file, const char* why) {
+  return absl::InvalidArgumentError(absl::StrCat(file.path, ": ", why));
+}
+
+OwnedBio Open(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free};
+}
+
+// There is no one to ask for the passphrase of an encrypted key.
+int NoPassphrase(char*, int, int, void*) { return -1; }
+
+// The certificates of a file, at least one, in order.
+absl::StatusOr<std::vector<OwnedCertificate>> ReadCertificates(const TextFile& file) {
+  const OwnedBio bio = Open(file.text);
+  std::vector<OwnedCertificate> certificates;
+  while (X509* const certificate = PEM_read_bio_X509(bio.get(), nullptr, &NoPassphrase, nullptr)) {
+    certificates.emplace_back(certificate, &X509_free);
+  }
+  // The text ends with no further block, or it breaks off within one.
+  if (certificates.empty() || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE) {
+    return Refuse(file, "holds no PEM certificates, or broken ones");
+  }
+  return certificates;
+}
+
+absl::Time EndOfValidity(const X509& certificate) {
+  tm time = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &time) != 1) return absl::InfinitePast();
+  return absl::FromTM(time, absl::UTCTimeZone());
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files) {
+  const absl::Cleanup forget_errors = [] { ERR_clear_error(); };
+  const TextFile& certificate_file = files[0];
+  const TextFile& key_file = files[1];
+  ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> chain, ReadCertificates(certificate_file));
+  const OwnedKey key(PEM_read_bio_PrivateKey(Open(key_file.text).get(), nullptr, &NoPassphrase, nullptr),
+                     &EVP_PKEY_free);
+  if (key == nullptr) return Refuse(key_file, "holds no PEM private key, or an encrypted one");
+  if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
+    return Refuse(key_file, absl::StrCat("is not the key of the certificate in ", certificate_file.path).c_str());
+  }
+  auto identity = std::make_shared<TlsIdentity>();
+  identity->certificate_chain = certificate_file.text;
+  identity->private_key = key_file.text;
+  identity->expires_at = EndOfValidity(*chain.front());
+  if (files.size() > 2) {
+    RETURN_IF_ERROR(ReadCertificates(files[2]).status());
+    identity->client_ca = files[2].text;
+  }
+  return identity;
+}
+
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files) {
+  if (!files.enabled()) return nullptr;
+  ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));
+  return ParseTlsIdentity(read);
+}
+
+}  // namespace icache

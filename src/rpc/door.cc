@@ -1,0 +1,43 @@
+#include "rpc/door.h"
+
+#include <grpc/grpc_security_constants.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace icache {
+namespace {
+
+std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+  Credentials credentials;
+  const auto authorization = context.client_metadata().find("authorization");
+  if (authorization != context.client_metadata().end()) credentials.authorization = ViewOf(authorization->second);
+  std::vector<std::string_view> names;
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();  // owns what the names refer to
+  if (credentials.authorization.empty() && peer->IsPeerAuthenticated()) {
+    for (const grpc::string_ref& name : peer->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+      names.push_back(ViewOf(name));
+    }
+  }
+  credentials.certificate_names = names;
+  absl::StatusOr<Caller> known = Caller::Identify(rules_->Current(), credentials);
+  if (!known.ok()) return Judge(known.status());
+  const absl::Status may = known->May(role_);
+  *caller = *std::move(known);
+  return Judge(may);
+}
+
+grpc::Status Door::Judge(const absl::Status& status) const {
+  if (status.ok()) return grpc::Status::OK;
+  const bool unknown = absl::IsUnauthenticated(status);
+  if (observer_ != nullptr) observer_->OnRefused(unknown ? Refusal::kUnauthenticated : Refusal::kPermissionDenied);
+  return {unknown ? grpc::StatusCode::UNAUTHENTICATED : grpc::StatusCode::PERMISSION_DENIED,
+          std::string(status.message())};
+}
+
+}  // namespace icache

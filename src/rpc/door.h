@@ -1,0 +1,52 @@
+// Door: lets calls that take one role in, or says why not.
+//
+// The caller is recognised at each call, and on a stream at each message, so what is withdrawn is withdrawn at once.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <optional>
+#include <string_view>
+
+#include "icache/access/access_observer.h"
+#include "icache/access/access_rules.h"
+#include "icache/base/published.h"
+
+namespace icache {
+
+// Thread-safe.
+class Door {
+ public:
+  // `rules` may be null: then it stands open to all. `observer` may be null. Nothing is owned.
+  Door(const Published<AccessRules>* rules, AccessObserver* observer, Role role)
+      : rules_(rules), observer_(observer), role_(role) {}
+
+  // Whether the caller has the role at all, whatever the request says. Fills `caller` unless the door stands open.
+  // UNAUTHENTICATED or PERMISSION_DENIED.
+  grpc::Status Enter(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+    return rules_ == nullptr ? grpc::Status::OK : Recognise(context, caller);
+  }
+
+  // Whether the caller that Enter() has filled in may have what `request` asks: the role for its tenant, or, where a
+  // request is about no single tenant, for all. PERMISSION_DENIED.
+  template <typename Request>
+  grpc::Status Pass(const std::optional<Caller>& caller, const Request& request) const {
+    if (!caller.has_value()) return grpc::Status::OK;
+    if constexpr (requires { request.tenant_id(); }) {
+      return Judge(caller->May(role_, request.tenant_id()));
+    } else {
+      return Judge(caller->MayForAll(role_));
+    }
+  }
+
+ private:
+  grpc::Status Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const;
+  // As gRPC's; a refusal is told to the observer.
+  grpc::Status Judge(const absl::Status& status) const;
+
+  const Published<AccessRules>* const rules_;
+  AccessObserver* const observer_;
+  const Role role_;
+};
+
+}  // namespace icache

@@ -1,0 +1,110 @@
+#include "icache/config/tls_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/time/clock.h"
+#include "icache/config/watchers.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/status_matchers.h"
+
+namespace icache::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::StatusCode kBad = absl::StatusCode::kInvalidArgument;
+
+class TlsLoaderTest : public ::testing::Test {
+ protected:
+  TlsLoaderTest() {
+    certificates_.Sign("one");
+    certificates_.Sign("two");
+  }
+
+  TlsFiles Files(const std::string& certificate, const std::string& key) const {
+    return {certificates_.Certificate(certificate), certificates_.Key(key), certificates_.ca()};
+  }
+  std::string Write(const std::string& name, const std::string& text) const {
+    return certificates_.folder().Write(name, text);
+  }
+
+  const CertificateFolder certificates_;
+};
+
+TEST_F(TlsLoaderTest, AMatchingPairIsTakenWithItsEnd) {
+  const auto identity = LoadTlsIdentity(Files("one", "one"));
+  ASSERT_THAT(identity, IsOk());
+  EXPECT_EQ((*identity)->certificate_chain, TextOfFile(certificates_.Certificate("one")));
+  EXPECT_EQ((*identity)->private_key, TextOfFile(certificates_.Key("one")));
+  EXPECT_EQ((*identity)->client_ca, TextOfFile(certificates_.ca()));
+  EXPECT_GT((*identity)->expires_at, absl::Now() + absl::Hours(24));
+  EXPECT_LT((*identity)->expires_at, absl::Now() + absl::Hours(72));
+}
+
+TEST_F(TlsLoaderTest, WithoutFilesThereIsNoIdentity) { EXPECT_EQ(LoadTlsIdentity({}).value(), nullptr); }
+
+TEST_F(TlsLoaderTest, TheKeyOfAnotherCertificateIsRefused) {
+  EXPECT_THAT(LoadTlsIdentity(Files("one", "two")),
+              StatusIs(kBad, AllOf(HasSubstr("two.key: is not the key of"), HasSubstr("one.pem"))));
+}
+
+TEST_F(TlsLoaderTest, WhatIsNoPemIsRefusedByName) {
+  TlsFiles files = Files("one", "one");
+  files.certificate = Write("bad.pem", "nothing");
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("bad.pem: holds no PEM certificates")));
+  files = Files("one", "one");
+  files.client_ca = Write("bad-ca.pem", "");
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("bad-ca.pem: holds no PEM certificates")));
+  files = Files("one", "one");
+  files.key = certificates_.folder() / "missing.key";
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("missing.key: cannot be read")));
+}
+
+TEST_F(TlsLoaderTest, AChainThatBreaksOffIsRefused) {
+  const std::string whole = TextOfFile(certificates_.Certificate("one"));
+  TlsFiles files = Files("one", "one");
+  files.certificate = Write("torn.pem", whole + whole.substr(0, whole.size() / 2));
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("torn.pem")));
+}
+
+TEST_F(TlsLoaderTest, MessagesDoNotQuoteTheFile) {
+  TlsFiles files = Files("one", "one");
+  files.key = Write("secret.key", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n");
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, Not(HasSubstr("c2VjcmV0"))));
+}
+
+TEST_F(TlsLoaderTest, AHalfReplacedPairLeavesTheOldOneInForce) {
+  FakeClock clock;  // stands before all file times, so every look reads the files
+  const TlsFiles files = {Write("live.pem", TextOfFile(certificates_.Certificate("one"))),
+                          Write("live.key", TextOfFile(certificates_.Key("one"))), ""};
+  Published<TlsIdentity> identity;
+  std::vector<absl::Status> reloads;
+  auto watcher = WatchTlsIdentity(files, absl::Milliseconds(10), &identity, &clock,
+                                  [&](const absl::Status& status) { reloads.push_back(status); });
+  ASSERT_THAT(watcher, IsOk());
+  const auto settle = [&] {
+    while ((*watcher)->CheckOnce() == FileWatcher::CheckResult::kSettling) {
+    }
+  };
+
+  Write("live.pem", TextOfFile(certificates_.Certificate("two")));
+  settle();
+  ASSERT_EQ(reloads.size(), 1u);
+  EXPECT_FALSE(reloads[0].ok());
+  EXPECT_EQ(identity.Current()->certificate_chain, TextOfFile(certificates_.Certificate("one")));
+
+  Write("live.key", TextOfFile(certificates_.Key("two")));
+  settle();
+  ASSERT_EQ(reloads.size(), 2u);
+  EXPECT_THAT(reloads[1], IsOk());
+  EXPECT_EQ(identity.Current()->certificate_chain, TextOfFile(certificates_.Certificate("two")));
+}
+
+}  // namespace
+}  // namespace icache::testing

@@ -1,0 +1,175 @@
+// The real icached over TLS.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/daemon/daemon_testing.h"
+#include "tests/integration/icached_process.h"
+#include "tests/integration/secure_client.h"
+#include "tests/telemetry/page_reader.h"
+#include "tests/testing/certificates.h"
+
+namespace icache::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+class TlsTest : public ::testing::Test {
+ protected:
+  TlsTest() {
+    for (const char* const name : {"one", "two", "client"}) certificates_.Sign(name);
+  }
+
+  // Starts the daemon with the pair "one" on both listeners; clients need certificates if `mutual`.
+  void Start(bool mutual) {
+    pair_ = std::make_unique<MountedPair>(&certificates_, "one");
+    std::vector<std::string> flags;
+    for (const std::string listener : {"--grpc", "--http"}) {
+      flags.insert(flags.end(),
+                   {listener + "-tls-cert-file", pair_->certificate(), listener + "-tls-key-file", pair_->key()});
+      if (mutual) flags.insert(flags.end(), {listener + "-tls-client-ca-file", certificates_.ca()});
+    }
+    icached_ = std::make_unique<IcachedProcess>(flags);
+    ASSERT_TRUE(icached_->ready()) << icached_->output();
+  }
+
+  void TearDown() override {
+    if (icached_ == nullptr) return;
+    EXPECT_EQ(icached_->Terminate(), 0) << icached_->output();
+  }
+
+  // What openssl, as a client that reads `ca`, says of the server certificate: its subject.
+  std::string SubjectAt(const std::string& address) const {
+    const std::string out = certificates_.folder() / "subject";
+    const std::string client = "openssl s_client -connect " + address + " -cert " +
+                               certificates_.Certificate("client") + " -key " + certificates_.Key("client") +
+                               " </dev/null 2>/dev/null";
+    (void)std::system((client + " | openssl x509 -noout -subject > " + out + " 2>/dev/null").c_str());
+    return TextOfFile(out);
+  }
+  std::string HttpAddress() const { return "127.0.0.1:" + std::to_string(icached_->http_port()); }
+
+  // The status of GET `path` by curl with `arguments`.
+  std::string HttpStatus(const std::string& path, const std::string& arguments = "") const {
+    const std::string out = certificates_.folder() / "status";
+    (void)std::system(("curl -s -o /dev/null -w '%{http_code}' --cacert " + certificates_.ca() + " " + arguments +
+                       " https://localhost:" + std::to_string(icached_->http_port()) + path + " > " + out)
+                          .c_str());
+    return TextOfFile(out);
+  }
+  std::string Metrics() const {
+    const std::string out = certificates_.folder() / "metrics";
+    (void)std::system(("curl -s --cacert " + certificates_.ca() +
+                       " https://localhost:" + std::to_string(icached_->http_port()) + "/metrics > " + out)
+                          .c_str());
+    return TextOfFile(out);
+  }
+  std::string ClientPair() const {
+    return "--cert " + certificates_.Certificate("client") + " --key " + certificates_.Key("client");
+  }
+
+  grpc::Status LookupAs(const ClientIdentity& identity) {
+    return SecureClient(icached_->grpc_address(), identity).Lookup();
+  }
+
+  const CertificateFolder certificates_;
+  std::unique_ptr<MountedPair> pair_;
+  std::unique_ptr<IcachedProcess> icached_;
+};
+
+TEST_F(TlsTest, BothListenersServeOverTls) {
+  Start(/*mutual=*/false);
+  EXPECT_TRUE(LookupAs({.ca = certificates_.ca()}).ok());
+  EXPECT_EQ(LookupAs({}).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(HttpStatus("/healthz"), "200");
+  EXPECT_EQ(HttpGet(icached_->http_port(), "/healthz").status, 0);
+  EXPECT_THAT(PageReader(Metrics()).Value("inferencecache_server_grpc_tls_enabled"), Optional(1));
+}
+
+TEST_F(TlsTest, WithAClientCaGrpcServesNobodyWithoutACertificate) {
+  Start(/*mutual=*/true);
+  CertificateFolder others;
+  others.Sign("client");
+  EXPECT_TRUE(LookupAs({.ca = certificates_.ca(),
+                        .certificate = certificates_.Certificate("client"),
+                        .key = certificates_.Key("client")})
+                  .ok());
+  EXPECT_FALSE(LookupAs({.ca = certificates_.ca()}).ok());
+  EXPECT_FALSE(
+      LookupAs({.ca = certificates_.ca(), .certificate = others.Certificate("client"), .key = others.Key("client")})
+          .ok());
+}
+
+TEST_F(TlsTest, WithAClientCaProbesStayOpenAndOtherPathsDoNot) {
+  Start(/*mutual=*/true);
+  for (const char* const path : {"/healthz", "/readyz", "/metrics"}) EXPECT_EQ(HttpStatus(path), "200") << path;
+  CertificateFolder others;
+  others.Sign("client");
+  EXPECT_EQ(HttpStatus("/other"), "401");
+  EXPECT_EQ(HttpStatus("/other", "--cert " + others.Certificate("client") + " --key " + others.Key("client")), "401");
+  EXPECT_EQ(HttpStatus("/other", ClientPair()), "404");
+}
+
+TEST_F(TlsTest, APairSwappedUnderLoadFailsNoCall) {
+  Start(/*mutual=*/true);
+  const ClientIdentity identity = {
+      .ca = certificates_.ca(), .certificate = certificates_.Certificate("client"), .key = certificates_.Key("client")};
+  std::atomic<bool> stop = false;
+  std::atomic<int> failures = 0;
+  SecureClient steady(icached_->grpc_address(), identity);  // keeps its connection
+  std::thread load([&] {
+    while (!stop) {
+      if (!LookupAs(identity).ok()) ++failures;  // a handshake each
+      if (!steady.Lookup().ok()) ++failures;
+    }
+  });
+  for (int swap = 1; swap <= 6; ++swap) {
+    const std::string pair = swap % 2 == 1 ? "two" : "one";
+    pair_->Swap(pair);
+    EXPECT_TRUE(Eventually([&] { return SubjectAt(icached_->grpc_address()).find(pair) != std::string::npos; }));
+    EXPECT_TRUE(Eventually([&] { return SubjectAt(HttpAddress()).find(pair) != std::string::npos; }));
+  }
+  stop = true;
+  load.join();
+  EXPECT_EQ(failures, 0);
+  EXPECT_THAT(
+      PageReader(Metrics()).Value("inferencecache_tls_reloads_total", {{"listener", "grpc"}, {"result", "success"}}),
+      Optional(6));
+}
+
+TEST_F(TlsTest, ClientsThatStallInTheHandshakeHoldUpNobody) {
+  Start(/*mutual=*/false);
+  std::vector<int> sockets;
+  for (const int port : {icached_->http_port(), std::stoi(icached_->grpc_address().substr(10))}) {
+    for (int i = 0; i < 20; ++i) {
+      sockets.push_back(socket(AF_INET, SOCK_STREAM, 0));
+      sockaddr_in address = {};
+      address.sin_family = AF_INET;
+      address.sin_port = htons(static_cast<uint16_t>(port));
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      ASSERT_EQ(connect(sockets.back(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+      ASSERT_EQ(send(sockets.back(), "\x16\x03\x01", 3, MSG_NOSIGNAL), 3);  // the beginning of a record
+    }
+  }
+  EXPECT_TRUE(LookupAs({.ca = certificates_.ca()}).ok());
+  EXPECT_EQ(HttpStatus("/healthz"), "200");
+  for (const int fd : sockets) close(fd);
+}
+
+TEST_F(TlsTest, AMismatchedPairEndsTheStartWithStatusTwo) {
+  IcachedProcess icached(
+      {"--grpc-tls-cert-file", certificates_.Certificate("one"), "--grpc-tls-key-file", certificates_.Key("two")});
+  EXPECT_FALSE(icached.ready());
+  EXPECT_THAT(icached.output(), HasSubstr("two.key: is not the key of the certificate in"));
+  EXPECT_EQ(icached.Terminate(), 2);
+}
+
+}  // namespace
+}  // namespace icache::testing
