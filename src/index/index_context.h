@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "icache/index/change_observer.h"
 #include "icache/index/retention.h"
 #include "icache/index/sharded_index.h"
 #include "index/directory.h"
@@ -49,11 +50,14 @@ struct IndexCounters {
 };
 
 struct IndexContext {
-  IndexContext(const IndexOptions& index_options, const RetentionSource* source)
-      : options(index_options), retention(source) {}
+  IndexContext(const IndexOptions& index_options, const RetentionSource* source, ChangeObserver* observer)
+      : options(index_options), retention(source), change_observer(observer) {}
+
+  bool tells_changes() const { return change_observer != nullptr && change_observer->IsListening(); }
 
   const IndexOptions options;
   const RetentionSource* const retention;
+  ChangeObserver* const change_observer;  // may be null
   IndexCounters counters;
   Directory<Tenant> tenants;
   Directory<ModelRecord> models;

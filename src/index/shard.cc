@@ -316,6 +316,7 @@ bool Shard::IsFenced(const Origin& origin) {
 Shard::Verdict Shard::Store(const Origin& origin, std::string_view adapter_id, Tier tier, const BlockWrites& blocks) {
   MutexLock lock(&write_mutex_);
   if (FencesOff(FindReplica(origin), origin)) return Verdict::kFenced;
+  change_us_ = origin.time_us;
   DrainCredits();
   Replica& replica = MakeReplica(origin);
   Scope& scope = MakeScope(*replica.model, origin.hash_scheme);
@@ -338,6 +339,7 @@ Shard::Verdict Shard::Evict(const Origin& origin, std::string_view adapter_id, a
   if (presence == replica->presences.end()) return Verdict::kDone;
   auto partition = scope->second.partitions.find(adapter_id);
   if (partition == scope->second.partitions.end()) return Verdict::kDone;
+  change_us_ = origin.time_us;
   DrainCredits();
   ReleaseHashes(partition->second, *presence->second, hashes, origin.time_us);
   EndStep();
@@ -349,6 +351,7 @@ Shard::Verdict Shard::EvictEverywhere(const Origin& origin, std::string_view ada
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
   if (replica == nullptr) return Verdict::kDone;
+  change_us_ = origin.time_us;
   DrainCredits();
   for (auto& [scope, presence] : replica->presences) {
     // A copy, since the releases take partitions off the list.
@@ -368,6 +371,7 @@ Shard::Verdict Shard::BeginClear(const Origin& origin, int64_t ttl_us) {
   MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (FencesOff(replica, origin)) return Verdict::kFenced;
+  TellReplica(CacheEventType::kAllCleared, origin);
   if (replica == nullptr) return Verdict::kDone;
   Verdict verdict = Verdict::kDone;
   if (origin.stamped) {
@@ -402,6 +406,7 @@ Shard::Verdict Shard::ContinueClear(const Origin& origin, size_t budget) {
   MutexLock lock(&write_mutex_);
   Replica* const replica = FindReplica(origin);
   if (replica == nullptr) return Verdict::kDone;
+  change_us_ = kNoTime;  // the beginning has told of it
   DrainCredits();
   size_t released = 0;
   for (auto& [scope, presence] : replica->presences) {
@@ -454,6 +459,7 @@ Shard::Verdict Shard::SetStats(const Origin& origin, const StatsReport& report) 
     WriterLock structure(&mutex_);
     replica->stats = std::move(stats);
   }
+  TellReplica(CacheEventType::kReplicaUpdated, origin);
   SettleReplica(*replica);
   return Verdict::kDone;
 }
@@ -466,6 +472,7 @@ Shard::Verdict Shard::TouchStats(const Origin& origin) {
     WriterLock structure(&mutex_);
     replica->stats->last_seen = absl::FromUnixMicros(origin.time_us);
   }
+  TellReplica(CacheEventType::kReplicaUpdated, origin);
   return Verdict::kDone;
 }
 
@@ -479,6 +486,7 @@ bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
   }
   DrainCredits();
   const int64_t now_us = absl::ToUnixMicros(now);
+  change_us_ = now_us;
   while (sweep_next_ != nullptr && budget > 0) {
     --budget;  // for the visit
     Replica& replica = *sweep_next_;
@@ -510,8 +518,10 @@ bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
   return sweeping_;
 }
 
-void Shard::EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, std::atomic<int64_t>* evicted) {
+void Shard::EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, int64_t now_us,
+                          std::atomic<int64_t>* evicted) {
   MutexLock lock(&write_mutex_);
+  change_us_ = now_us;
   DrainCredits();
   for (int64_t too_many; budget > 0 && (too_many = excess()) > 0;) {
     const EvictionQueue::Head head = context_->cap_queue.First();
@@ -533,8 +543,9 @@ void Shard::EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, s
   }
 }
 
-int64_t Shard::EvictForQuota(Tenant* tenant, int64_t quota, size_t budget) {
+int64_t Shard::EvictForQuota(Tenant* tenant, int64_t quota, size_t budget, int64_t now_us) {
   MutexLock lock(&write_mutex_);
+  change_us_ = now_us;
   DrainCredits();
   int64_t evicted = 0;
   while (budget > 0 && tenant->prefixes.load(std::memory_order_relaxed) > quota) {

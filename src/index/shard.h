@@ -238,10 +238,11 @@ class Shard {
 
   // Evicts entries of this shard, at most `budget`, while `excess()` (how many are too many) is positive and the first
   // victim of all is here; counts them in `evicted` (by algorithm).
-  void EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, std::atomic<int64_t>* evicted)
+  void EvictForBound(absl::FunctionRef<int64_t()> excess, int64_t budget, int64_t now_us, std::atomic<int64_t>* evicted)
       ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   // Evicts prefixes of one tenant likewise while it has more than `quota`. Returns their number.
-  int64_t EvictForQuota(Tenant* tenant, int64_t quota, size_t budget) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  int64_t EvictForQuota(Tenant* tenant, int64_t quota, size_t budget, int64_t now_us)
+      ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
   // Queues all presences of a tenant anew, after its algorithm changed.
   void RequeueTenant(const Tenant* tenant) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
@@ -367,6 +368,14 @@ class Shard {
   }
   AgeTree::Spans SpansOf(const Presence& presence) const { return AgeTree::Spans(&arena_, presence.slot); }
 
+  // ---- Changes (shard_blocks.cc) ----
+  // Tells the observer, if it listens, that a presence has come to hold blocks of a run or has lost them, as of
+  // change_us_.
+  void TellBlocks(CacheEventType type, const Run& run, const BlockSet& blocks, const Presence& presence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // The same of what concerns the whole replica.
+  void TellReplica(CacheEventType type, const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+
   // ---- Credits (shard_blocks.cc) ----
   void Earn(const Credit& credit) const ABSL_LOCKS_EXCLUDED(credit_mutex_);
   void DrainCredits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(credit_mutex_);
@@ -411,6 +420,8 @@ class Shard {
   std::vector<uint32_t> free_partitions_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<Partition*> emptied_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<Presence*> unsettled_ ABSL_GUARDED_BY(write_mutex_);
+  // When the step at hand changes blocks; kNoTime = it does so without telling. Each step that changes blocks sets it.
+  int64_t change_us_ ABSL_GUARDED_BY(write_mutex_) = kNoTime;
   size_t list_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;        // of span lists
   int64_t block_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;      // accounted for runs, lists, table and leaves
   int64_t peak_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;       // most of block_bytes_ since it was 0

@@ -303,6 +303,11 @@ size_t Shard::StoreNewRun(Partition& partition, Presence& presence, Tier tier, i
   Unsettle(presence);
   CountPrefixes(partition, size);
   CountEntries(partition, presence, size);
+  if (context_->tells_changes()) {
+    BlockSet added;
+    added.Add(0, size);
+    TellBlocks(CacheEventType::kPrefixAdded, run, added, presence);
+  }
   return size;
 }
 
@@ -344,11 +349,11 @@ void Shard::Hold(RunRef ref, uint32_t offset, Presence& presence, Tier tier, int
 
   absl::InlinedVector<Span, 4> fresh;
   const Span span = {.slot = presence.slot, .leaf = AgeTree::kNoLeaf, .seen_us = seen_us, .access = 0, .tier = tier};
-  uint32_t added = 0;
+  BlockSet added;
   uint32_t next = offset;  // of the report
   const auto report_gap = [&](uint32_t until) {
     if (next >= until) return;
-    added += until - next;
+    added.Add(next, until);
     Report(blocks, offset, next, until, span, step, &fresh);
     next = until;
   };
@@ -371,7 +376,8 @@ void Shard::Hold(RunRef ref, uint32_t offset, Presence& presence, Tier tier, int
   }
   report_gap(end);
   Rewrite(ref, presence, range, absl::MakeSpan(fresh));
-  CountEntries(*partitions_[run.partition()], presence, added);
+  CountEntries(*partitions_[run.partition()], presence, added.Count());
+  TellBlocks(CacheEventType::kPrefixAdded, run, added, presence);
 }
 
 // ---- Releasing ------------------------------------------------------------------------------------------------------
@@ -425,6 +431,7 @@ size_t Shard::Release(RunRef ref, uint32_t first, uint32_t end, Presence& presen
   }
   const uint32_t count = released.Count();
   if (count == 0) return 0;
+  TellBlocks(CacheEventType::kPrefixEvicted, run, released, presence);
 
   BlockSet dead = released;
   const bool shared = spans.size() > range.last - range.first;
@@ -542,6 +549,34 @@ void Shard::ReleaseFromAll(RunRef ref, uint32_t offset) {
     if (span.start <= offset && offset < span.end) holders.push_back(&PresenceAt(run, span.slot));
   }
   for (Presence* holder : holders) Release(ref, offset, offset + 1, *holder, std::numeric_limits<int64_t>::max());
+}
+
+// ---- Changes --------------------------------------------------------------------------------------------------------
+
+void Shard::TellBlocks(CacheEventType type, const Run& run, const BlockSet& blocks, const Presence& presence) {
+  if (!context_->tells_changes() || change_us_ == kNoTime) return;
+  absl::InlinedVector<BlockHash, kMaxRunBlocks> hashes;
+  blocks.ForEach([&](uint32_t offset) { hashes.push_back(run.hash(offset)); });
+  if (hashes.empty()) return;
+  const Model& model = *presence.scope->model;
+  context_->change_observer->OnChange({.type = type,
+                                       .tenant_id = model.tenant->name,
+                                       .model_id = model.record->name,
+                                       .replica_id = presence.replica->name,
+                                       .adapter_id = partitions_[run.partition()]->adapter_id,
+                                       .at = absl::FromUnixMicros(change_us_),
+                                       .hashes = hashes});
+}
+
+void Shard::TellReplica(CacheEventType type, const Origin& origin) {
+  if (!context_->tells_changes()) return;
+  context_->change_observer->OnChange({.type = type,
+                                       .tenant_id = origin.tenant_id,
+                                       .model_id = origin.model_id,
+                                       .replica_id = origin.replica_id,
+                                       .adapter_id = {},
+                                       .at = absl::FromUnixMicros(origin.time_us),
+                                       .hashes = {}});
 }
 
 // ---- Credits --------------------------------------------------------------------------------------------------------

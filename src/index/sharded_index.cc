@@ -47,7 +47,8 @@ int64_t ToMicros(absl::Duration duration) { return absl::ToInt64Microseconds(dur
 
 class ShardedIndex final : public PrefixIndex {
  public:
-  ShardedIndex(const IndexOptions& options, const RetentionSource* retention) : context_(options, retention) {
+  ShardedIndex(const IndexOptions& options, const RetentionSource* retention, ChangeObserver* change_observer)
+      : context_(options, retention, change_observer) {
     for (int32_t i = 0; i < options.shard_count; ++i) {
       shards_.push_back(std::make_unique<Shard>(&context_, static_cast<size_t>(i)));
     }
@@ -82,9 +83,9 @@ class ShardedIndex final : public PrefixIndex {
   static bool Store(Shard& shard, const Origin& origin, const StateUpdate& update, const PrefixReport& report,
                     ApplyResult* result);
 
-  void EnforceQuota(Tenant* tenant, int64_t quota) ABSL_LOCKS_EXCLUDED(eviction_mutex_, quota_mutex_);
-  void EnforceBounds() ABSL_LOCKS_EXCLUDED(eviction_mutex_);
-  void EvictWhile(absl::FunctionRef<int64_t()> excess, std::atomic<int64_t>* evicted)
+  void EnforceQuota(Tenant* tenant, int64_t quota, int64_t now_us) ABSL_LOCKS_EXCLUDED(eviction_mutex_, quota_mutex_);
+  void EnforceBounds(int64_t now_us) ABSL_LOCKS_EXCLUDED(eviction_mutex_);
+  void EvictWhile(absl::FunctionRef<int64_t()> excess, int64_t now_us, std::atomic<int64_t>* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(eviction_mutex_);
   // Takes over changes of tenants' eviction algorithms.
   void RefreshAlgorithms() ABSL_EXCLUSIVE_LOCKS_REQUIRED(eviction_mutex_);
@@ -226,8 +227,8 @@ ApplyResult ShardedIndex::ApplyUpdate(const StateUpdate& update, absl::Time now)
   // Another stream's clear may fence this update off half-way.
   if (!apply_parts()) result.dropped.Add(DropReason::kFenced);
 
-  if (rules.max_prefixes.has_value()) EnforceQuota(tenant.get(), *rules.max_prefixes);
-  EnforceBounds();
+  if (rules.max_prefixes.has_value()) EnforceQuota(tenant.get(), *rules.max_prefixes, origin.now_us);
+  EnforceBounds(origin.now_us);
   return result;
 }
 
@@ -263,7 +264,7 @@ ApplyResult ShardedIndex::ApplyEvent(const CacheEvent& event, absl::Time now) {
   return result;
 }
 
-void ShardedIndex::EnforceQuota(Tenant* tenant, int64_t quota) {
+void ShardedIndex::EnforceQuota(Tenant* tenant, int64_t quota, int64_t now_us) {
   if (tenant->prefixes.load(std::memory_order_relaxed) <= quota) return;
   int64_t evicted = 0;
   {
@@ -271,7 +272,7 @@ void ShardedIndex::EnforceQuota(Tenant* tenant, int64_t quota) {
     while (tenant->prefixes.load(std::memory_order_relaxed) > quota) {
       const EvictionQueue::Head head = tenant->quota_queue.First();
       if (head.presence == nullptr) break;
-      evicted += shards_[head.shard]->EvictForQuota(tenant, quota, kStepBlocks);
+      evicted += shards_[head.shard]->EvictForQuota(tenant, quota, kStepBlocks, now_us);
     }
   }
   if (evicted == 0) return;
@@ -279,7 +280,7 @@ void ShardedIndex::EnforceQuota(Tenant* tenant, int64_t quota) {
   quota_evictions_.try_emplace(tenant->name, 0).first->second += evicted;
 }
 
-void ShardedIndex::EnforceBounds() {
+void ShardedIndex::EnforceBounds(int64_t now_us) {
   const IndexOptions& options = context_.options;
   IndexCounters& counters = context_.counters;
   const auto over_cap = [&]() -> int64_t {
@@ -295,15 +296,15 @@ void ShardedIndex::EnforceBounds() {
   if (over_cap() <= 0 && over_memory() <= 0) return;
   MutexLock lock(&eviction_mutex_);
   RefreshAlgorithms();
-  EvictWhile(over_cap, counters.evicted_for_cap);
-  EvictWhile(over_memory, counters.evicted_for_memory);
+  EvictWhile(over_cap, now_us, counters.evicted_for_cap);
+  EvictWhile(over_memory, now_us, counters.evicted_for_memory);
 }
 
-void ShardedIndex::EvictWhile(absl::FunctionRef<int64_t()> excess, std::atomic<int64_t>* evicted) {
+void ShardedIndex::EvictWhile(absl::FunctionRef<int64_t()> excess, int64_t now_us, std::atomic<int64_t>* evicted) {
   while (excess() > 0) {
     const EvictionQueue::Head head = context_.cap_queue.First();
     if (head.presence == nullptr) return;
-    shards_[head.shard]->EvictForBound(excess, kStepBlocks, evicted);
+    shards_[head.shard]->EvictForBound(excess, kStepBlocks, now_us, evicted);
   }
 }
 
@@ -417,7 +418,8 @@ IndexOptions WithRoomForEntries(IndexOptions options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PrefixIndex>> CreateShardedIndex(const IndexOptions& options,
-                                                                const RetentionSource* retention) {
+                                                                const RetentionSource* retention,
+                                                                ChangeObserver* change_observer) {
   const auto out_of_range = [](const char* name, int64_t value, const char* bounds) {
     return absl::InvalidArgumentError(std::string(name) + ": must be " + bounds + ", got " + std::to_string(value));
   };
@@ -429,7 +431,7 @@ absl::StatusOr<std::unique_ptr<PrefixIndex>> CreateShardedIndex(const IndexOptio
       !std::has_single_bit(static_cast<uint32_t>(options.shard_count))) {
     return out_of_range("shard_count", options.shard_count, "a power of two in 1..1024");
   }
-  return std::make_unique<ShardedIndex>(WithRoomForEntries(options), retention);
+  return std::make_unique<ShardedIndex>(WithRoomForEntries(options), retention, change_observer);
 }
 
 }  // namespace icache

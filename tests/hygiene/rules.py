@@ -14,6 +14,7 @@ CORE = {
     "access": {"base"},
     "fingerprint": {"base"},
     "index": {"base"},
+    "events": {"base", "index"},
     "policy": {"base", "index"},
     "ranking": {"base", "index", "policy"},
     "routing": {"base", "fingerprint", "index", "policy", "ranking"},

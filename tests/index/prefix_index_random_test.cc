@@ -14,12 +14,14 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "icache/index/change_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/index/sharded_index.h"
 #include "tests/index/random_observations.h"
@@ -122,13 +124,67 @@ auto Parts(const ReplicaStats& stats) {
                   stats.t2_query_tokens, stats.last_seen, stats.reported);
 }
 
+// What replicas hold, as an observer of the engine's changes comes to know it.
+class Mirror final : public ChangeObserver {
+ public:
+  using Row = std::tuple<std::string, std::string, std::string>;            // tenant, model, replica
+  using Holdings = std::map<std::pair<std::string, std::string>, int64_t>;  // (adapter, hash): under so many schemes
+
+  Mirror() { SetListening(true); }
+
+  void OnChange(const IndexChange& change) override {
+    const Row row(change.tenant_id, change.model_id, change.replica_id);
+    if (change.type == CacheEventType::kAllCleared) cleared_.insert(row);
+    Holdings& held = held_[row];
+    for (const BlockHash& hash : change.hashes) {
+      const int64_t by = change.type == CacheEventType::kPrefixAdded ? 1 : -1;
+      const auto place = held.try_emplace({std::string(change.adapter_id), Bytes(hash)}, 0).first;
+      place->second += by;
+      if (cleared_.contains(row)) continue;
+      EXPECT_GE(place->second, 0) << "lost what it did not hold: " << HashText(place->first.second);
+      if (place->second == 0) held.erase(place);
+    }
+  }
+
+  // A clear spares what has been seen after it, which is not told: so rows that were cleared are learned anew.
+  std::map<Row, Holdings> Held(const NaiveIndex& model) {
+    const std::map<Row, Holdings> truth = Count(model);
+    for (const Row& row : cleared_) {
+      held_.erase(row);
+      if (const auto known = truth.find(row); known != truth.end()) held_.insert(*known);
+    }
+    cleared_.clear();
+    std::erase_if(held_, [](const auto& row) { return row.second.empty(); });
+    return held_;
+  }
+
+  static std::map<Row, Holdings> Count(const NaiveIndex& model) {
+    std::map<Row, Holdings> held;
+    for (const auto& [key, entry] : model.entries()) {
+      ++held[{key.prefix.tenant, key.prefix.model, key.replica}][{key.prefix.adapter, key.prefix.hash}];
+    }
+    return held;
+  }
+
+ private:
+  static std::string Bytes(const BlockHash& hash) {
+    if (!hash.IsPacked()) return std::string(hash.wide());
+    std::string bytes(kPackedHashBytes, '\0');
+    StoreBigEndian64(hash.packed(), bytes.data());
+    return bytes;
+  }
+
+  std::map<Row, Holdings> held_;
+  std::set<Row> cleared_;  // since the last Held()
+};
+
 // Engine and model, fed with the same random steps.
 class Run {
  public:
   Run(const Config& config, uint64_t seed)
       : config_(config), universe_(config.universe, seed), random_(&universe_, seed) {
     const IndexOptions options = {.max_entries = config.max_entries, .hot_threshold = 2, .shard_count = 4};
-    engine_ = CreateShardedIndex(options, &retention_).value();
+    engine_ = CreateShardedIndex(options, &retention_, &mirror_).value();
     model_ = std::make_unique<NaiveIndex>(options, &retention_);
   }
 
@@ -340,6 +396,7 @@ class Run {
   }
 
   void CompareAll() {
+    EXPECT_EQ(mirror_.Held(*model_), Mirror::Count(*model_));
     CompareStats();
     CompareModels();
     for (const std::string& tenant : universe_.tenants) {
@@ -447,6 +504,7 @@ class Run {
   RandomObservations random_;
   FakeRetention retention_;
   FakeClock clock_;
+  Mirror mirror_;
   std::unique_ptr<PrefixIndex> engine_;
   std::unique_ptr<NaiveIndex> model_;
 

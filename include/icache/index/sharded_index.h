@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "icache/index/change_observer.h"
 #include "icache/index/prefix_index.h"
 
 namespace icache {
@@ -19,8 +20,10 @@ struct IndexOptions {
   int32_t shard_count = 16;  // locks; a power of two in [1, 1024]. Fixed at start.
 };
 
-// `retention` is not owned and must outlive the index. Errors: InvalidArgument naming the option out of range.
+// `retention` and `change_observer`, which may be null, are not owned and must outlive the index. Errors:
+// InvalidArgument naming the option out of range.
 absl::StatusOr<std::unique_ptr<PrefixIndex>> CreateShardedIndex(const IndexOptions& options,
-                                                                const RetentionSource* retention);
+                                                                const RetentionSource* retention,
+                                                                ChangeObserver* change_observer = nullptr);
 
 }  // namespace icache
