@@ -155,6 +155,9 @@ const Setting kSettings[] = {
     {"limits.max_unsent_bytes", "--limits-max-unsent-bytes", "N", "bytes", From(1 << 20, int64_t{1} << 40),
      "What answers that their clients do not read may hold; beyond it, the oldest ones' calls are cancelled.",
      ICACHE_SLOT(max_unsent_bytes)},
+    {"limits.max_observer_queue_events", "--limits-max-observer-queue-events", "N", "events", From(1, 1 << 24),
+     "How far an observer of events may be behind; beyond it, it loses the oldest ones and is told how many.",
+     ICACHE_SLOT(max_observer_queue_events)},
 
     // Log and life
     {"log.level", "--log-level", "LEVEL", "", std::monostate(), "The least level that is logged.",

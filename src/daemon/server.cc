@@ -64,8 +64,9 @@ absl::Status Server::StartAll() {
   ASSIGN_OR_RETURN(policy_watcher_,
                    WatchPolicies(options_.policy_path, options_.policy_poll_interval, policies_.get(), clock_,
                                  [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
-  ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get()));
-  metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
+  events_ = std::make_unique<EventHub>(clock_, static_cast<size_t>(options_.max_observer_queue_events));
+  ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get(), events_.get()));
+  metrics_ = std::make_unique<Metrics>(index_.get(), clock_, events_.get());
   metrics_->RecordPolicyLoad();
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
   RETURN_IF_ERROR(WatchCallers());
@@ -142,6 +143,8 @@ absl::Status Server::StartRpc() {
   ASSIGN_OR_RETURN(rpc_, RpcServer::Start(options, {.router = router_.get(),
                                                     .index = index_.get(),
                                                     .clock = clock_,
+                                                    .events = events_.get(),
+                                                    .metrics = [this] { return metrics_->Samples(); },
                                                     .ingest_observer = metrics_.get(),
                                                     .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr,
                                                     .access = asks_callers() ? &access_ : nullptr,

@@ -6,23 +6,8 @@
 
 namespace icache {
 
-void CallQueue::Inbox::Post(std::function<void()> function) {
-  MutexLock lock(&mutex_);
-  functions_.push_back(std::move(function));
-  if (functions_.size() == 1) alarm_.Set(queue_, gpr_now(GPR_CLOCK_MONOTONIC), tag());
-}
-
-void CallQueue::Inbox::OnCompletion(bool /*ok*/) {
-  std::vector<std::function<void()>> functions;
-  {
-    MutexLock lock(&mutex_);
-    functions.swap(functions_);
-  }
-  for (const auto& function : functions) function();
-}
-
 CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes)
-    : name_(std::move(name)), queue_(std::move(queue)), state_(max_unsent_bytes) {}
+    : name_(std::move(name)), queue_(std::move(queue)), state_(queue_.get(), max_unsent_bytes) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
@@ -44,13 +29,13 @@ void CallQueue::Start() {
 }
 
 void CallQueue::Wake() {
-  inbox_.Post([this] {
+  state_.inbox.Post([this] {
     for (const auto& pool : stream_pools_) pool->Wake();
   });
 }
 
 void CallQueue::Drain() {
-  inbox_.Post([this] {
+  state_.inbox.Post([this] {
     for (const auto& pool : stream_pools_) pool->Drain();
   });
 }
@@ -59,7 +44,7 @@ void CallQueue::AwaitQuiet(absl::Time give_up_at) { quiet_.WaitForNotificationWi
 
 void CallQueue::Stop() {
   if (thread_.joinable()) {
-    inbox_.Post([this] { EndQueue(); });
+    state_.inbox.Post([this] { EndQueue(); });
     thread_.join();
   } else if (!state_.stopped) {
     EndQueue();

@@ -5,7 +5,6 @@
 // it as completions too, so nothing here is locked.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <cstddef>
@@ -15,11 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "icache/base/mutex.h"
-#include "rpc/completion.h"
+#include "rpc/queue_state.h"
 #include "rpc/rpc_service.h"
 #include "rpc/stream_pool.h"
 #include "rpc/unary_call.h"
@@ -57,29 +54,14 @@ class CallQueue {
   void Stop();
 
  private:
-  // Functions of other threads that the queue's thread is to run. An alarm without delay brings it here.
-  class Inbox final : public Completion {
-   public:
-    explicit Inbox(grpc::CompletionQueue* queue) : queue_(queue) {}
-    void Post(std::function<void()> function) ABSL_LOCKS_EXCLUDED(mutex_);
-    void OnCompletion(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
-
-   private:
-    grpc::CompletionQueue* const queue_;
-    Mutex mutex_;
-    std::vector<std::function<void()>> functions_ ABSL_GUARDED_BY(mutex_);  // not empty while the alarm is set
-    grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
-  };
-
   void EndQueue();
   void Run();
 
   const std::string name_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  QueueState state_;  // the thread's own once it runs
+  QueueState state_;
   std::vector<std::unique_ptr<UnaryPool>> unary_pools_;
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
-  Inbox inbox_{queue_.get()};
   absl::Notification quiet_;
   std::thread thread_;
 };

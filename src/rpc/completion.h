@@ -1,10 +1,6 @@
 // Completion: what every tag on a completion queue points to.
 #pragma once
 
-#include <cstddef>
-
-#include "rpc/outbox.h"
-
 namespace icache {
 
 class Completion {
@@ -15,15 +11,6 @@ class Completion {
 
   // What is to be handed to gRPC as the tag.
   void* tag() { return this; }
-};
-
-// What the calls of one queue share with it. Touched by the queue's thread only, once that runs.
-struct QueueState {
-  explicit QueueState(size_t max_unsent_bytes) : outbox(max_unsent_bytes) {}
-
-  bool stopped = false;  // nothing may be posted any more
-  int live_calls = 0;    // posted or being answered; 0 only when the gRPC server is shutting down
-  Outbox outbox;
 };
 
 }  // namespace icache

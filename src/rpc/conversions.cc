@@ -60,6 +60,22 @@ CacheEventType EventTypeFromWire(wire::CacheEvent::Type type) {
   }
 }
 
+wire::CacheEvent::Type EventTypeToWire(CacheEventType type) {
+  switch (type) {
+    case CacheEventType::kUnspecified:
+      return wire::CacheEvent::TYPE_UNSPECIFIED;
+    case CacheEventType::kPrefixAdded:
+      return wire::CacheEvent::PREFIX_ADDED;
+    case CacheEventType::kPrefixEvicted:
+      return wire::CacheEvent::PREFIX_EVICTED;
+    case CacheEventType::kReplicaUpdated:
+      return wire::CacheEvent::REPLICA_UPDATED;
+    case CacheEventType::kAllCleared:
+      return wire::CacheEvent::ALL_CLEARED;
+  }
+  return wire::CacheEvent::TYPE_UNSPECIFIED;
+}
+
 int64_t MicrosOrZero(std::optional<absl::Time> time) {
   return time.has_value() && *time > absl::InfinitePast() ? absl::ToUnixMicros(*time) : 0;
 }
@@ -257,6 +273,33 @@ void CacheStateToWire(const CacheState& state, wire::GetCacheStateResponse* mess
   }
   message->mutable_summary()->set_total_prefixes(state.total_prefixes);
   message->mutable_summary()->set_hot_prefixes(state.hot_prefixes);
+}
+
+EventFilter EventFilterFromWire(const wire::StreamEventsRequest& message) {
+  EventFilter filter = {.model_id = message.model_id(), .tenant_id = message.tenant_id(), .types = {}};
+  for (const int type : message.types()) {
+    filter.types.push_back(EventTypeFromWire(static_cast<wire::CacheEvent::Type>(type)));
+  }
+  return filter;
+}
+
+void HubEventToWire(const HubEvent& event, wire::CacheEvent* message) {
+  message->set_type(EventTypeToWire(event.type));
+  message->set_replica_id(event.replica_id.data(), event.replica_id.size());
+  message->set_model_id(event.model_id.data(), event.model_id.size());
+  message->set_tenant_id(event.tenant_id.data(), event.tenant_id.size());
+  message->set_prefix_hash(event.prefix_hash.data(), event.prefix_hash.size());
+  message->set_timestamp_us(absl::ToUnixMicros(event.at));
+  message->set_adapter_id(event.adapter_id.data(), event.adapter_id.size());
+}
+
+void MetricSampleToWire(const MetricSample& sample, absl::Time taken_at, wire::Metric* message) {
+  message->set_name(sample.name);
+  message->set_type(sample.type);
+  message->clear_labels();
+  for (const auto& [name, value] : sample.labels) (*message->mutable_labels())[name] = value;
+  message->set_value(sample.value);
+  message->set_timestamp_us(absl::ToUnixMicros(taken_at));
 }
 
 void ExplanationToWire(const Explanation& explanation, ops::ExplainRouteResponse* message) {

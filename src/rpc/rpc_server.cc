@@ -16,6 +16,7 @@
 #include "rpc/health.h"
 #include "rpc/listener.h"
 #include "rpc/methods.h"
+#include "rpc/observer_streams.h"
 #include "rpc/rpc_service.h"
 #include "rpc/streams.h"
 #include "rpc/tls_credentials.h"
@@ -107,9 +108,9 @@ class RpcServer::Impl {
   const Door admin_door_{backend_.access, backend_.access_observer, Role::kAdmin};
   StreamLimit lookup_streams_{options_.max_lookup_streams};
   StreamLimit report_streams_{options_.max_report_streams};
-  StreamLimit event_streams_{options_.max_observer_streams};
-  StreamLimit metric_streams_{options_.max_observer_streams};
-  StreamLimit watch_streams_{options_.max_observer_streams};
+  StreamLimit event_streams_{options_.max_event_streams};
+  StreamLimit metric_streams_{options_.max_metric_streams};
+  StreamLimit watch_streams_{options_.max_watch_streams};
   std::vector<std::unique_ptr<LookupRouteMethod>> stream_lookups_;  // one per lookup queue
   std::vector<std::unique_ptr<UpdateSink>> sinks_;                  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
@@ -194,17 +195,18 @@ void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilde
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
                         StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
                     &report_streams_);
-  const auto add_observers = [&]<typename Request>(RequestCall<ObserverStream::Writer> calls, StreamLimit* limit) {
-    queue->AddStreams(
-        [this, cq = queue->queue(), calls = std::move(calls)](StreamPool* pool) {
-          return std::make_unique<SilentStream<Request>>(pool, calls, cq, &admin_door_);
-        },
-        limit);
-  };
-  add_observers.operator()<wire::StreamEventsRequest>(CallsOf(&service_, &RpcService::RequestStreamCacheEvents),
-                                                      &event_streams_);
-  add_observers.operator()<wire::StreamMetricsRequest>(CallsOf(&service_, &RpcService::RequestStreamMetrics),
-                                                       &metric_streams_);
+  queue->AddStreams(
+      [this, cq = queue->queue()](StreamPool* pool) {
+        return std::make_unique<EventStream>(pool, CallsOf(&service_, &RpcService::RequestStreamCacheEvents), cq,
+                                             &admin_door_, backend_.events);
+      },
+      &event_streams_);
+  queue->AddStreams(
+      [this, cq = queue->queue()](StreamPool* pool) {
+        return std::make_unique<MetricStream>(pool, CallsOf(&service_, &RpcService::RequestStreamMetrics), cq,
+                                              &admin_door_, backend_);
+      },
+      &metric_streams_);
   queues_.push_back(std::move(queue));
 }
 

@@ -54,6 +54,15 @@ void StreamCall::OnWriteCompletion(bool ok) {
   RemoveIfDone();
 }
 
+void StreamCall::EndOther() {
+  --operations_;
+  RemoveIfDone();
+}
+
+std::function<void()> StreamCall::Waker() {
+  return [pool = pool_, call = this] { pool->Wake(call); };
+}
+
 void StreamCall::RemoveIfDone() {
   if (state_ == State::kOver && operations_ == 0) pool_->Remove(this);
 }
@@ -94,6 +103,13 @@ void StreamPool::Wake() {
   for (const auto& [call, owned] : calls_) {
     if (call->state_ == StreamCall::State::kOpen) call->OnWake();
   }
+}
+
+void StreamPool::Wake(StreamCall* call) {
+  state_->inbox.Post([this, call] {
+    // Another call may have its place by now, which a wake does no harm.
+    if (calls_.contains(call) && call->IsOpen()) call->OnWake();
+  });
 }
 
 void StreamPool::Drain() {

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "rpc/completion.h"
+#include "rpc/queue_state.h"
 
 namespace icache {
 
@@ -68,8 +69,20 @@ class StreamCall : public Completion {
   // The tag for a write of `bytes` to the call of `context`. One at a time.
   void* BeginWrite(grpc::ServerContext* context, size_t bytes);
   bool writing() const { return message_.has_value(); }
+  // An operation that carries another tag than Begin() and BeginWrite() give has started, or has completed, after which
+  // the call may be gone.
+  void BeginOther() { ++operations_; }
+  void EndOther();
   // Nothing more is to come of the call but the completions of operations in progress.
-  void SetOver() { state_ = State::kOver; }
+  void SetOver() {
+    state_ = State::kOver;
+    OnOver();
+  }
+  // What the call still waits for, apart from its writes, should be given up.
+  virtual void OnOver() {}
+  bool IsOpen() const { return state_ == State::kOpen; }
+  // Makes OnWake() come, if the call is open yet. May be called on any thread until the queue stops.
+  std::function<void()> Waker();
 
  private:
   friend class StreamPool;
@@ -107,6 +120,8 @@ class StreamPool {
   void Fill();
   // Wakes all open streams.
   void Wake();
+  // Wakes one, on the queue's thread, unless it is over by then. Thread-safe.
+  void Wake(StreamCall* call);
   // Ends all open streams, and from now on every one that comes.
   void Drain();
 

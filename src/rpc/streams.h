@@ -104,7 +104,14 @@ class ObserverStream : public StreamCall {
  protected:
   void OnTaken() final { Begin(); }  // the notification that Post() asked for; it comes for every call that is taken
   const grpc::ServerContext& context() const { return context_; }
-  void Write(const grpc::ByteBuffer& message) { writer_.Write(message, BeginWrite(&context_, message.Length())); }
+  // Sends the headers, without waiting for the first message. Counts as a write.
+  void WriteHeaders() { writer_.SendInitialMetadata(BeginWrite(&context_, 0)); }
+  // `more` = another one follows at once, for which this one may wait.
+  void Write(const grpc::ByteBuffer& message, bool more = false) {
+    grpc::WriteOptions options;
+    if (more) options.set_buffer_hint();
+    writer_.Write(message, options, BeginWrite(&context_, message.Length()));
+  }
 
   grpc::ByteBuffer request_;
 
@@ -116,27 +123,6 @@ class ObserverStream : public StreamCall {
   grpc::ServerCompletionQueue* const queue_;
   grpc::ServerContext context_;
   Writer writer_;
-};
-
-// StreamCacheEvents and StreamMetrics: stay open, and silent, for those that the door lets in.
-template <typename Request>
-class SilentStream final : public ObserverStream {
- public:
-  // Nothing is owned.
-  SilentStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, const Door* door)
-      : ObserverStream(pool, std::move(request_call), queue), door_(door) {}
-
- private:
-  void OnOpen() override {
-    std::optional<Caller> caller;
-    RecycledMessage<Request> request(0);
-    grpc::Status status = door_->Enter(context(), &caller);
-    if (status.ok()) status = request.Parse(&request_);
-    if (status.ok()) status = door_->Pass(caller, request.message());
-    if (!status.ok()) End(status);
-  }
-
-  const Door* const door_;
 };
 
 }  // namespace icache

@@ -13,6 +13,7 @@
 #include "icache/base/clock.h"
 #include "rpc/completion.h"
 #include "rpc/door.h"
+#include "rpc/queue_state.h"
 #include "rpc/recycled_message.h"
 #include "rpc/rpc_service.h"
 

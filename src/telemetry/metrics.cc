@@ -177,9 +177,10 @@ void AddIndex(const PrefixIndex& index, MetricsPage* page) {
 
 }  // namespace
 
-Metrics::Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build)
+Metrics::Metrics(const PrefixIndex* index, const Clock* clock, const EventHub* events, BuildInfo build)
     : index_(index),
       clock_(clock),
+      events_(events),
       build_(std::move(build)),
       tallies_(std::make_unique<ModelTallies>(kMaxModels, kDrainedCounterLife)) {}
 
@@ -256,29 +257,48 @@ void Metrics::AddAccess(MetricsPage* page) const {
 void Metrics::Sweep() { tallies_->Reconcile(ReadHeldModels(*index_).names, clock_->Now()); }
 
 std::string Metrics::Render() {
+  MetricsPage page;
+  Fill(&page);
+  return page.Text();
+}
+
+std::shared_ptr<const std::vector<MetricSample>> Metrics::Samples() {
+  constexpr absl::Duration kShareFor = absl::Milliseconds(100);
+  const absl::Time now = clock_->Now();
+  MutexLock lock(&samples_mutex_);
+  if (auto samples = samples_.lock(); samples != nullptr && now - sampled_at_ < kShareFor) return samples;
+  MetricsPage page;
+  Fill(&page);
+  auto samples = std::make_shared<const std::vector<MetricSample>>(page.Samples());
+  samples_ = samples;
+  sampled_at_ = now;
+  return samples;
+}
+
+void Metrics::Fill(MetricsPage* page) {
   const absl::Time now = clock_->Now();
   const HeldModels held = ReadHeldModels(*index_);
   const GaugesByLabel gauges = GroupGauges(held, tallies_->Reconcile(held.names, now));
   const TallyTotals totals = tallies_->Totals();
   const TalliesByLabel tallies = GroupTallies(totals);
 
-  MetricsPage page;
   AddServer(serving_.load(std::memory_order_relaxed), build_, tls_[static_cast<size_t>(Listener::kGrpc)].enabled(),
-            &page);
-  AddTls(&page);
-  AddAccess(&page);
-  AddModelGauges(gauges, now, &page);
-  AddIndex(*index_, &page);
-  AddLookups(tallies, &page);
-  AddIngest(totals, tallies, &page);
-  page.Counter("inferencecache_policy_reloads_total", "Policy reloads after the start, by result.")
+            page);
+  AddTls(page);
+  AddAccess(page);
+  AddModelGauges(gauges, now, page);
+  AddIndex(*index_, page);
+  AddLookups(tallies, page);
+  AddIngest(totals, tallies, page);
+  page->Counter("inferencecache_policy_reloads_total", "Policy reloads after the start, by result.")
       .Add(reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})
       .Add(reload_failures_.load(std::memory_order_relaxed), {{"result", "failure"}});
-  page.Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
-             "Unix time at which the policies in force were loaded.")
+  page->Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
+              "Unix time at which the policies in force were loaded.")
       .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
-  page.AddProcess();
-  return page.Text();
+  page->Counter("inferencecache_observer_events_lost_total", "Events that StreamCacheEvents could not tell in time.")
+      .Add(events_ == nullptr ? 0 : events_->lost());
+  page->AddProcess();
 }
 
 }  // namespace icache

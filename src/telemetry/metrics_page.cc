@@ -82,4 +82,37 @@ void MetricsPage::AddProcess() {
 
 std::string MetricsPage::Text() const { return prometheus::TextSerializer().Serialize(families_->list); }
 
+std::vector<MetricSample> MetricsPage::Samples() const {
+  std::vector<MetricSample> samples;
+  for (const prometheus::MetricFamily& family : families_->list) {
+    const bool is_counter = family.type == prometheus::MetricType::Counter;
+    const bool is_histogram = family.type == prometheus::MetricType::Histogram;
+    const auto add = [&](const prometheus::ClientMetric& metric, const char* suffix, double value) -> MetricSample& {
+      MetricSample& sample = samples.emplace_back();
+      sample.family = family.name;
+      sample.name = family.name + suffix;
+      sample.type = is_histogram ? "histogram" : is_counter ? "counter" : "gauge";
+      for (const auto& label : metric.label) sample.labels.emplace_back(label.name, label.value);
+      sample.value = value;
+      return sample;
+    };
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      if (!is_histogram) {
+        add(metric, "", is_counter ? metric.counter.value : metric.gauge.value);
+        continue;
+      }
+      const auto add_bucket = [&](const std::string& bound, uint64_t count) {
+        add(metric, "_bucket", static_cast<double>(count)).labels.emplace_back("le", bound);
+      };
+      for (const auto& bucket : metric.histogram.bucket) {
+        add_bucket(fmt::format("{}", bucket.upper_bound), bucket.cumulative_count);
+      }
+      add_bucket("+Inf", metric.histogram.sample_count);
+      add(metric, "_sum", metric.histogram.sample_sum);
+      add(metric, "_count", static_cast<double>(metric.histogram.sample_count));
+    }
+  }
+  return samples;
+}
+
 }  // namespace icache

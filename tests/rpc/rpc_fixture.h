@@ -11,9 +11,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "icache/base/metric_sample.h"
 #include "icache/base/mutex.h"
+#include "icache/events/event_hub.h"
 #include "icache/index/sharded_index.h"
 #include "icache/policy/policy_store.h"
 #include "icache/rpc/rpc_server.h"
@@ -28,6 +31,7 @@ namespace wire = ::inferencecache::v1alpha1;
 
 // How long a test waits for what must happen before it gives up.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
+inline std::chrono::system_clock::time_point PatienceEnds() { return absl::ToChronoTime(absl::Now() + kPatience); }
 
 // Where one call stops until the test lets it go on.
 struct Gate {
@@ -134,7 +138,7 @@ class RpcFixture : public ::testing::Test {
  protected:
   RpcFixture()
       : policies_(absl::Minutes(30)),
-        index_(CreateShardedIndex(IndexOptions(), &policies_).value()),
+        index_(CreateShardedIndex(IndexOptions(), &policies_, &events_).value()),
         router_(RouterOptions(), &index_, &policies_, &clock_, /*observer=*/nullptr) {
     CachePolicy policy;  // without floors and fallbacks: an answer tells what the index holds
     policy.minimum_matched_tokens = 0;
@@ -155,8 +159,12 @@ class RpcFixture : public ::testing::Test {
   }
 
   absl::StatusOr<std::unique_ptr<RpcServer>> StartAnother(const RpcOptions& options) {
-    return RpcServer::Start(options,
-                            {.router = &router_, .index = &index_, .clock = &clock_, .ingest_observer = &observer_});
+    return RpcServer::Start(options, {.router = &router_,
+                                      .index = &index_,
+                                      .clock = &clock_,
+                                      .events = &events_,
+                                      .metrics = [this] { return samples_; },
+                                      .ingest_observer = &observer_});
   }
 
   // A connection of its own.
@@ -213,8 +221,12 @@ class RpcFixture : public ::testing::Test {
     return RawCall(channel_, &context, method, request, response);
   }
 
+  static constexpr size_t kMaxQueuedEvents = 100;
+
   FakeClock clock_;
   PolicyStore policies_;
+  EventHub events_{&clock_, kMaxQueuedEvents};
+  std::shared_ptr<const std::vector<MetricSample>> samples_ = std::make_shared<std::vector<MetricSample>>();
   GatedIndex index_;
   Router router_;
   CountingObserver observer_;

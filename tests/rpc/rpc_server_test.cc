@@ -31,8 +31,6 @@ using ::testing::HasSubstr;
 
 class RpcServerTest : public RpcFixture {};
 
-std::chrono::system_clock::time_point PatienceEnds() { return absl::ToChronoTime(absl::Now() + kPatience); }
-
 // ---------------------------------------------------------------------------------------------- unary calls
 
 TEST_F(RpcServerTest, LookupFindsWhatWasReported) {
@@ -387,41 +385,24 @@ TEST_F(RpcServerTest, OneReportStreamTooManyIsRefused) {
 
 // ---------------------------------------------------------------------------------------------- observers
 
-TEST_F(RpcServerTest, ObserversHearNothingUntilTheyCancel) {
-  StartServer();
-  grpc::ClientContext events_context;
-  const auto events = stub_->StreamCacheEvents(&events_context, wire::StreamEventsRequest());
-  grpc::ClientContext metrics_context;
-  const auto metrics = stub_->StreamMetrics(&metrics_context, wire::StreamMetricsRequest());
-  ASSERT_TRUE(Report(Update("r0", "hash")).ok());  // something happens
-  events_context.TryCancel();
-  metrics_context.TryCancel();
-  wire::CacheEvent event;
-  EXPECT_FALSE(events->Read(&event));
-  EXPECT_EQ(events->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  wire::Metric metric;
-  EXPECT_FALSE(metrics->Read(&metric));
-  EXPECT_EQ(metrics->Finish().error_code(), grpc::StatusCode::CANCELLED);
-}
-
 TEST_F(RpcServerTest, OneObserverTooManyIsRefusedUntilAnotherLeaves) {
-  options_.max_observer_streams = 1;
+  options_.max_event_streams = 1;
   StartServer();
   // Which of two is served first is the server's to say: the other one ends by itself.
   const auto open = [this](grpc::ClientContext* context) {
     context->set_deadline(PatienceEnds());
-    return stub_->StreamMetrics(context, wire::StreamMetricsRequest());
+    return stub_->StreamCacheEvents(context, wire::StreamEventsRequest());
   };
   grpc::ClientContext contexts[2];
-  std::unique_ptr<grpc::ClientReader<wire::Metric>> streams[2] = {open(&contexts[0]), open(&contexts[1])};
+  std::unique_ptr<grpc::ClientReader<wire::CacheEvent>> streams[2] = {open(&contexts[0]), open(&contexts[1])};
   std::promise<int> refused;
   std::future<int> first_end = refused.get_future();
   std::atomic<bool> ended = false;
   std::vector<std::future<grpc::Status>> ends;
   for (int i = 0; i < 2; ++i) {
     ends.push_back(std::async(std::launch::async, [&, i] {
-      wire::Metric metric;
-      streams[i]->Read(&metric);
+      wire::CacheEvent event;
+      streams[i]->Read(&event);
       if (!ended.exchange(true)) refused.set_value(i);
       return streams[i]->Finish();
     }));
@@ -539,16 +520,18 @@ TEST_F(RpcServerTest, ShutdownEndsEveryStreamAtOnce) {
   const auto events = stub_->StreamCacheEvents(&events_context, wire::StreamEventsRequest());
   grpc::ClientContext metrics_context;
   const auto metrics = stub_->StreamMetrics(&metrics_context, wire::StreamMetricsRequest());
+  events->WaitForInitialMetadata();
+  metrics->WaitForInitialMetadata();
   grpc::ClientContext report_context;
   wire::Ack ack;
   const auto report = stub_->ReportCacheState(&report_context, &ack);
   report->Write(Update("r0", "hash"));
-  ASSERT_TRUE(observer_.AwaitUpdates(2));  // so the streams opened before it are open, too
+  wire::CacheEvent event;
+  ASSERT_TRUE(events->Read(&event));  // so all three are open
 
   server_->Shutdown(absl::InfiniteDuration());  // would not return if a stream were waited for
 
   EXPECT_EQ(report->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
-  wire::CacheEvent event;
   EXPECT_FALSE(events->Read(&event));
   EXPECT_EQ(events->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   wire::Metric metric;

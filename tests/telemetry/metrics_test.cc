@@ -120,7 +120,7 @@ class MetricsTest : public ::testing::Test {
 
   FakeClock clock_;
   FakeIndex index_;
-  Metrics metrics_{&index_, &clock_, {.version = "1.2.3", .commit = "abc"}};
+  Metrics metrics_{&index_, &clock_, /*events=*/nullptr, {.version = "1.2.3", .commit = "abc"}};
 };
 
 // One row per row of contract/metrics.md, process_* written out.

@@ -19,6 +19,7 @@
 #include "icache/base/clock.h"
 #include "icache/base/published.h"
 #include "icache/config/daemon_options.h"
+#include "icache/events/event_hub.h"
 
 namespace icache {
 
@@ -100,6 +101,7 @@ class Server {
   Published<TlsIdentity> grpc_tls_;  // unused without TLS
   Published<TlsIdentity> http_tls_;
   std::unique_ptr<PolicyStore> policies_;
+  std::unique_ptr<EventHub> events_;
   std::unique_ptr<PrefixIndex> index_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Router> router_;

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "icache/base/metric_sample.h"
+#include "icache/events/event_hub.h"
 #include "icache/index/observation.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/explanation.h"
@@ -61,6 +63,12 @@ void LookupAnswerToWire(const LookupAnswer& answer, absl::Duration latency,
 
 // Replaces `message`.
 void CacheStateToWire(const CacheState& state, inferencecache::v1alpha1::GetCacheStateResponse* message);
+
+EventFilter EventFilterFromWire(const inferencecache::v1alpha1::StreamEventsRequest& message);
+// Replaces `message`.
+void HubEventToWire(const HubEvent& event, inferencecache::v1alpha1::CacheEvent* message);
+// Replaces `message`. `taken_at` is when the sample was.
+void MetricSampleToWire(const MetricSample& sample, absl::Time taken_at, inferencecache::v1alpha1::Metric* message);
 
 // Replaces `message`; the daemon's version is left out.
 void ExplanationToWire(const Explanation& explanation, inferencecache::ops::v1alpha1::ExplainRouteResponse* message);

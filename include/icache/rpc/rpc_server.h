@@ -19,7 +19,9 @@
 #include "icache/access/access_rules.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
+#include "icache/base/metric_sample.h"
 #include "icache/base/published.h"
+#include "icache/events/event_hub.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/router.h"
@@ -52,7 +54,9 @@ struct RpcOptions {
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
   size_t max_lookup_streams = 16'384;    // LookupRouteStream
   size_t max_report_streams = 16'384;    // ReportCacheState
-  size_t max_observer_streams = 1'024;   // StreamCacheEvents and StreamMetrics, each
+  size_t max_event_streams = 1'024;      // StreamCacheEvents
+  size_t max_metric_streams = 64;        // StreamMetrics
+  size_t max_watch_streams = 1'024;      // of the health service
   int max_calls_per_connection = 4'096;  // at a time; a client's further calls wait on its side
 
   absl::Duration keepalive_time = absl::Hours(2);        // idle time after which the server pings
@@ -63,11 +67,16 @@ struct RpcOptions {
   absl::Duration max_connection_age_grace = absl::Seconds(10);  // for calls in flight on an aged connection
 };
 
+// All series of the moment, in an order that stays. Called on a queue's thread.
+using MetricSource = std::function<std::shared_ptr<const std::vector<MetricSample>>()>;
+
 // What the calls end in. Nothing is owned; everything must outlive the server.
 struct RpcBackend {
   const Router* router = nullptr;
   PrefixIndex* index = nullptr;
   const Clock* clock = nullptr;
+  EventHub* events = nullptr;                      // what StreamCacheEvents tells
+  MetricSource metrics;                            // what StreamMetrics tells
   IngestObserver* ingest_observer = nullptr;       // may be null
   const Published<TlsIdentity>* tls = nullptr;     // null = without TLS; holds a value
   const Published<AccessRules>* access = nullptr;  // null = everybody may do everything; holds a value

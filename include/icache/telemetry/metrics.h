@@ -21,10 +21,15 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "icache/access/access_observer.h"
 #include "icache/base/clock.h"
+#include "icache/base/metric_sample.h"
+#include "icache/base/mutex.h"
+#include "icache/events/event_hub.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/lookup.h"
@@ -44,7 +49,8 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   static constexpr absl::Duration kDrainedCounterLife = absl::Hours(1);
 
   // `index` and `clock` are not owned and must outlive the object.
-  Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build = CompiledBuild());
+  // So may `events` be, which may be null.
+  Metrics(const PrefixIndex* index, const Clock* clock, const EventHub* events, BuildInfo build = CompiledBuild());
   ~Metrics() override;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -81,6 +87,8 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
 
   // The page, in the Prometheus text format 0.0.4. O(series).
   std::string Render();
+  // The page as values. Who asks shortly after another gets the same ones, if they are still in use.
+  std::shared_ptr<const std::vector<MetricSample>> Samples() ABSL_LOCKS_EXCLUDED(samples_mutex_);
 
  private:
   struct TlsTally {
@@ -91,11 +99,13 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
     std::atomic<int64_t> reload_failures = 0;
   };
 
+  void Fill(MetricsPage* page);
   void AddTls(MetricsPage* page) const;
   void AddAccess(MetricsPage* page) const;
 
   const PrefixIndex* const index_;
   const Clock* const clock_;
+  const EventHub* const events_;
   const BuildInfo build_;
   const std::unique_ptr<ModelTallies> tallies_;  // locks itself
 
@@ -109,6 +119,10 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   std::array<std::atomic<int64_t>, 2> refused_ = {};  // by Refusal
   std::array<TlsTally, 2> tls_;                       // by Listener
   std::atomic<int64_t> policies_loaded_at_us_ = 0;    // Unix time of the set in force, 0 before the first
+
+  Mutex samples_mutex_;
+  std::weak_ptr<const std::vector<MetricSample>> samples_ ABSL_GUARDED_BY(samples_mutex_);
+  absl::Time sampled_at_ ABSL_GUARDED_BY(samples_mutex_);
 };
 
 }  // namespace icache

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "icache/base/metric_sample.h"
 
 namespace icache {
 
@@ -48,6 +49,8 @@ class MetricsPage {
 
   // The page, in the Prometheus text format 0.0.4.
   std::string Text() const;
+  // The same as values: a histogram as its _bucket series, its _sum and its _count.
+  std::vector<MetricSample> Samples() const;
 
  private:
   struct Families;

@@ -1,0 +1,111 @@
+#include "rpc/observer_streams.h"
+
+#include <optional>
+
+#include "icache/rpc/conversions.h"
+
+namespace icache {
+
+namespace wire = ::inferencecache::v1alpha1;
+
+namespace {
+
+// Reads the one request of an observer, if the door lets it in with that.
+template <typename Request>
+grpc::Status Admit(const Door& door, const grpc::ServerContext& context, grpc::ByteBuffer* bytes, Request* request) {
+  std::optional<Caller> caller;
+  if (grpc::Status status = door.Enter(context, &caller); !status.ok()) return status;
+  RecycledMessage<Request> message(0);
+  if (grpc::Status status = message.Parse(bytes); !status.ok()) return status;
+  if (grpc::Status status = door.Pass(caller, message.message()); !status.ok()) return status;
+  *request = message.message();
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+// ---- Events ---------------------------------------------------------------------------------------------------------
+
+void EventStream::OnOpen() {
+  wire::StreamEventsRequest request;
+  if (const grpc::Status status = Admit(*door_, context(), &request_, &request); !status.ok()) {
+    End(status);
+    return;
+  }
+  subscription_ = hub_->Subscribe(EventFilterFromWire(request), Waker());
+  WriteHeaders();
+}
+
+void EventStream::OnWake() {
+  if (!writing()) WriteNext();
+}
+
+void EventStream::OnWritten(bool ok) {
+  if (ok) WriteNext();  // else the client is gone
+}
+
+void EventStream::WriteNext() {
+  HubEvent event;
+  if (!subscription_->Next(&event)) return;
+  HubEventToWire(event, &message_);
+  Write(ToByteBuffer(message_), subscription_->HasNext());
+}
+
+// ---- Metrics --------------------------------------------------------------------------------------------------------
+
+void MetricStream::OnOpen() {
+  wire::StreamMetricsRequest request;
+  if (const grpc::Status status = Admit(*door_, context(), &request_, &request); !status.ok()) {
+    End(status);
+    return;
+  }
+  names_.insert(request.names().begin(), request.names().end());
+  BeginRound();
+  WriteHeaders();
+}
+
+void MetricStream::OnWritten(bool ok) {
+  if (ok) WriteNext();  // else the client is gone
+}
+
+void MetricStream::OnOver() {
+  samples_.reset();
+  alarm_.Cancel();
+}
+
+void MetricStream::BeginRound() {
+  next_round_ = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_seconds(1, GPR_TIMESPAN));
+  taken_at_ = clock_->Now();
+  samples_ = (*source_)();
+  next_ = NextWanted(0);
+}
+
+size_t MetricStream::NextWanted(size_t from) const {
+  const auto wants = [this](const MetricSample& sample) {
+    return names_.empty() || names_.contains(sample.family) || names_.contains(sample.name);
+  };
+  while (from < samples_->size() && !wants((*samples_)[from])) ++from;
+  return from;
+}
+
+void MetricStream::WriteNext() {
+  if (next_ == samples_->size()) {
+    samples_.reset();
+    BeginOther();
+    alarm_.Set(queue_, next_round_, tick_.tag());
+    return;
+  }
+  MetricSampleToWire((*samples_)[next_], taken_at_, &message_);
+  next_ = NextWanted(next_ + 1);
+  Write(ToByteBuffer(message_), next_ < samples_->size());
+}
+
+void MetricStream::OnTick(bool ok) {
+  if (ok && IsOpen()) {
+    BeginRound();
+    WriteNext();
+  }
+  EndOther();
+}
+
+}  // namespace icache
