@@ -65,7 +65,8 @@ int Run(const std::string& address, int rows) {
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
-  CallQueue queue("lookup-0", builder.AddCompletionQueue(), /*max_unsent_bytes=*/64 << 20);
+  CallQueue queue("lookup-0", builder.AddCompletionQueue(), /*max_unsent_bytes=*/64 << 20,
+                  /*max_waiting=*/1024);
   queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
                  /*posted=*/16);
   ConstantLookup stream_lookup(rows);

@@ -179,14 +179,14 @@ absl::StatusOr<bool> Client::IsServing() const {
   return response->status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
-absl::Status Client::Watch(const wire::StreamEventsRequest& request,
+absl::Status Client::Watch(const wire::StreamEventsRequest& request, const std::function<void()>& on_open,
                            const std::function<void(const wire::CacheEvent&)>& on_event,
                            const std::function<bool()>& stopping) const {
   constexpr absl::Duration kLook = absl::Milliseconds(100);
   grpc::ClientContext context;
   impl_->Prepare(&context);
   grpc::CompletionQueue queue;
-  enum Tag : intptr_t { kOpen, kRead, kFinish };
+  enum Tag : intptr_t { kOpen, kHeaders, kRead, kFinish };
   const auto tag = [](Tag which) { return reinterpret_cast<void*>(which); };
   wire::CacheEvent event;
   grpc::Status status;
@@ -202,8 +202,11 @@ absl::Status Client::Watch(const wire::StreamEventsRequest& request,
     if (queue.AsyncNext(&done, &ok, absl::ToChronoTime(absl::Now() + kLook)) == grpc::CompletionQueue::TIMEOUT)
       continue;
     if (done == tag(kFinish)) break;
+    if (done == tag(kHeaders) && ok) on_open();
     if (done == tag(kRead) && ok) on_event(event);
-    if (ok) {
+    if (done == tag(kOpen) && ok) {
+      stream->ReadInitialMetadata(tag(kHeaders));
+    } else if (ok) {
       stream->Read(&event, tag(kRead));
     } else {
       stream->Finish(&status, tag(kFinish));

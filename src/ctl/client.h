@@ -38,9 +38,9 @@ class Client {
   // Whether the daemon's health service says SERVING.
   absl::StatusOr<bool> IsServing() const;
 
-  // Hands events to `on_event` as they come, until `stopping` (looked at a few times a second) says so or the daemon
-  // ends the stream. OK when it was stopped.
-  absl::Status Watch(const wire::StreamEventsRequest& request,
+  // Calls `on_open` once the daemon listens, hands events to `on_event` as they come, until `stopping` (looked at a few
+  // times a second) says so or the daemon ends the stream. OK when it was stopped.
+  absl::Status Watch(const wire::StreamEventsRequest& request, const std::function<void()>& on_open,
                      const std::function<void(const wire::CacheEvent&)>& on_event,
                      const std::function<bool()>& stopping) const;
 

@@ -11,6 +11,7 @@
 #include "ctl/message_json.h"
 #include "ctl/output.h"
 #include "ctl/text.h"
+#include "icache/base/block_hash.h"
 #include "icache/base/status_macros.h"
 
 namespace icache {
@@ -27,10 +28,14 @@ std::string EventText(OutputFormat format, const wire::CacheEvent& event) {
       break;
   }
   const absl::Time time = event.timestamp_us() == 0 ? absl::Now() : absl::FromUnixMicros(event.timestamp_us());
-  std::string text =
-      fmt::format("{}  {:<15}  {} / {} / {}", absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone()),
-                  json["type"].is_string() ? json["type"].get<std::string>() : json["type"].dump(),
-                  Visible(event.tenant_id()), Visible(event.model_id()), Visible(event.replica_id()));
+  const std::string clock = absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone());
+  if (event.type() == wire::CacheEvent::TYPE_UNSPECIFIED && event.prefix_hash().size() == kPackedHashBytes) {
+    const uint64_t lost = LoadBigEndian64(event.prefix_hash().data());
+    return fmt::format("{}  {:<15}  {} events that were not read in time\n", clock, "LOST", lost);
+  }
+  std::string text = fmt::format("{}  {:<15}  {} / {} / {}", clock,
+                                 json["type"].is_string() ? json["type"].get<std::string>() : json["type"].dump(),
+                                 Visible(event.tenant_id()), Visible(event.model_id()), Visible(event.replica_id()));
   if (!event.adapter_id().empty()) text += " / " + Visible(event.adapter_id());
   if (!event.prefix_hash().empty()) text += "  " + ToHex(event.prefix_hash());
   return text + "\n";
@@ -55,13 +60,14 @@ absl::StatusOr<bool> RunWatch(const Settings& settings, const std::vector<std::s
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));
   ASSIGN_OR_RETURN(const bool serving, client->IsServing());
   const Interrupt interrupt;  // from before anybody is told of it
-  if (settings.Output() == OutputFormat::kTable && isatty(STDOUT_FILENO) == 1) {
+  const auto greet = [&] {
+    if (settings.Output() != OutputFormat::kTable || isatty(STDOUT_FILENO) != 1) return;
     fmt::print(stderr, "watching {}{}; Ctrl-C ends it\n", settings.address, serving ? "" : " (not ready)");
-  }
+  };
   const absl::Time end = absl::Now() + duration;
   absl::Status written = absl::OkStatus();
   const absl::Status status = client->Watch(
-      request, [&](const wire::CacheEvent& event) { written = WriteOut(EventText(settings.Output(), event)); },
+      request, greet, [&](const wire::CacheEvent& event) { written = WriteOut(EventText(settings.Output(), event)); },
       [&] { return interrupt.seen() || absl::Now() >= end || !written.ok(); });
   RETURN_IF_ERROR(written);
   RETURN_IF_ERROR(status);

@@ -135,6 +135,7 @@ absl::Status Server::StartRpc() {
   options.max_recycled_message_bytes = options_.max_recycled_message_bytes;
   options.max_buffer_bytes = options_.max_buffer_bytes;
   options.max_unsent_bytes = options_.max_unsent_bytes;
+  options.max_lookups_in_flight = static_cast<size_t>(options_.max_lookups_in_flight);
   options.keepalive_time = options_.keepalive_time;
   options.keepalive_timeout = options_.keepalive_timeout;
   options.min_ping_interval = options_.min_ping_interval;

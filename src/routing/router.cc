@@ -302,6 +302,11 @@ absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_
   return latency;
 }
 
+ReasonCode Router::Shed() const {
+  if (observer_ != nullptr) observer_->OnLookup({.model_id = {}, .reason = ReasonCode::kNoHint, .shed = true});
+  return ReasonCode::kNoHint;
+}
+
 void Router::Explain(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
                      Explanation* explanation) const {
   *explanation = Explanation();

@@ -2,12 +2,26 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace icache {
+namespace {
 
-CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes)
-    : name_(std::move(name)), queue_(std::move(queue)), state_(queue_.get(), max_unsent_bytes) {}
+// Completions between two looks at what waits. A look that finds nothing costs as much as a call into the kernel.
+constexpr int kLookEvery = 64;
+
+// Lookups shed at a time.
+constexpr size_t kMostShed = 4096;
+
+}  // namespace
+
+CallQueue::CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes,
+                     size_t max_waiting)
+    : name_(std::move(name)),
+      max_waiting_(max_waiting),
+      queue_(std::move(queue)),
+      state_(queue_.get(), max_unsent_bytes) {}
 
 CallQueue::~CallQueue() { Stop(); }
 
@@ -60,10 +74,31 @@ void CallQueue::EndQueue() {
 void CallQueue::Run() {
   void* tag = nullptr;
   bool ok = false;
-  while (queue_->Next(&tag, &ok)) {
+  for (int served = 1; queue_->Next(&tag, &ok); ++served) {
     static_cast<Completion*>(tag)->OnCompletion(ok);
+    if (served % kLookEvery == 0) ServeWaiting();
     if (state_.live_calls == 0 && !quiet_.HasBeenNotified()) quiet_.Notify();
   }
+}
+
+void CallQueue::ServeWaiting() {
+  const size_t most = max_waiting_ + kMostShed;
+  void* tag = nullptr;
+  bool ok = false;
+  while (waiting_.size() < most &&
+         queue_->AsyncNext(&tag, &ok, gpr_time_0(GPR_CLOCK_MONOTONIC)) == grpc::CompletionQueue::GOT_EVENT) {
+    auto* const completion = static_cast<Completion*>(tag);
+    if (ok && completion->BringsLookup()) {
+      completion->AwaitTurn();
+      waiting_.push_back(completion);
+    } else {
+      completion->OnCompletion(ok);
+    }
+  }
+  for (size_t i = max_waiting_; i < waiting_.size(); ++i) waiting_[i]->Shed();
+  waiting_.resize(std::min(waiting_.size(), max_waiting_));
+  for (Completion* const completion : waiting_) completion->OnCompletion(true);
+  waiting_.clear();
 }
 
 }  // namespace icache

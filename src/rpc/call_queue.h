@@ -25,8 +25,10 @@ namespace icache {
 
 class CallQueue {
  public:
-  // `name` is the thread's, at most 15 bytes. Messages that clients do not read may hold `max_unsent_bytes`.
-  CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes);
+  // `name` is the thread's, at most 15 bytes. Messages that clients do not read may hold `max_unsent_bytes`; of lookups
+  // that are found to wait, all but the oldest `max_waiting` are shed.
+  CallQueue(std::string name, std::unique_ptr<grpc::ServerCompletionQueue> queue, size_t max_unsent_bytes,
+            size_t max_waiting);
   // Stops first if need be.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
@@ -56,12 +58,16 @@ class CallQueue {
  private:
   void EndQueue();
   void Run();
+  // Takes what has come meanwhile, serves as many lookups as may wait, and sheds the others first.
+  void ServeWaiting();
 
   const std::string name_;
+  const size_t max_waiting_;
   const std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   QueueState state_;
   std::vector<std::unique_ptr<UnaryPool>> unary_pools_;
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
+  std::vector<Completion*> waiting_;  // lookups, oldest first; empty but in ServeWaiting()
   absl::Notification quiet_;
   std::thread thread_;
 };

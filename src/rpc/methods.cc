@@ -25,6 +25,16 @@ void LookupRouteMethod::Handle(const grpc::ServerContext& context, absl::Time re
   if (answer_.rows.size() * sizeof(ReplicaScore) > max_recycled_bytes()) answer_ = LookupAnswer();
 }
 
+grpc::Status LookupRouteMethod::Shed(const grpc::ServerContext& context, grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) {
+  request->Clear();
+  if (const grpc::Status status = Enter(context); !status.ok()) return status;
+  wire::LookupRouteResponse answer;
+  answer.set_reason_code(std::string(ReasonCodeName(router_->Shed())));
+  *response = ToByteBuffer(answer);
+  return grpc::Status::OK;
+}
+
 void GetCacheStateMethod::Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
                                  const wire::GetCacheStateRequest& request, wire::GetCacheStateResponse* response) {
   CacheStateToWire(index_->GetState(request.tenant_id(), request.model_id()), response);

@@ -23,6 +23,10 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
   LookupRouteMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router) {}
 
+  bool CanShed() const override { return true; }
+  // NO_HINT to whoever may look up at all.
+  grpc::Status Shed(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) override;
+
  private:
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupRouteRequest& request,

@@ -99,6 +99,8 @@ class RpcServer::Impl {
   const RpcBackend backend_;
   const size_t max_unsent_bytes_ =
       options_.max_unsent_bytes / static_cast<size_t>(options_.lookup_threads + options_.ingest_threads);  // a queue
+  const size_t max_waiting_ =
+      std::max<size_t>(options_.max_lookups_in_flight / static_cast<size_t>(options_.lookup_threads), 1);  // likewise
   RpcService service_;
   OpsService ops_service_;
   HealthService health_service_;
@@ -156,7 +158,7 @@ absl::Status RpcServer::Impl::Start() {
 
 void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
-  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_, max_waiting_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
                   std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes), kPostedLookups);
   stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes));
@@ -182,7 +184,7 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
 
 void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
-  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_);
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_, max_waiting_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
                   std::make_unique<PublishEventMethod>(&observe_door_, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),

@@ -64,17 +64,30 @@ void LookupStream::OnOpen() {
   if (const grpc::Status status = door_->Enter(context_, &caller); !status.ok()) {
     End(status);
   } else {
-    stream_.Read(&message_, Begin());
+    Read();
   }
 }
 
+void LookupStream::Read() {
+  reading_ = true;
+  stream_.Read(&message_, Begin());
+}
+
+void LookupStream::Shed() {
+  shed_ = true;
+  OnCompletion(true);
+}
+
 void LookupStream::OnProgress(bool ok) {
+  reading_ = false;
   if (!ok) {  // half-closed, or broken: then nobody reads the status
     End(grpc::Status::OK);
     return;
   }
   grpc::ByteBuffer answer;
-  if (const grpc::Status status = lookup_->Serve(context_, &message_, &answer); !status.ok()) {
+  const grpc::Status status = std::exchange(shed_, false) ? lookup_->Shed(context_, &message_, &answer)
+                                                          : lookup_->Serve(context_, &message_, &answer);
+  if (!status.ok()) {
     End(status);
   } else {
     stream_.Write(answer, BeginWrite(&context_, answer.Length()));
@@ -83,7 +96,7 @@ void LookupStream::OnProgress(bool ok) {
 
 void LookupStream::OnWritten(bool ok) {
   if (ok) {
-    stream_.Read(&message_, Begin());
+    Read();
   } else {
     End(grpc::Status::OK);
   }

@@ -74,8 +74,11 @@ class LookupStream final : public StreamCall {
       : StreamCall(pool), service_(service), queue_(queue), door_(door), lookup_(lookup), stream_(&context_) {}
 
   void Post() override { service_->RequestLookupRouteStream(&context_, &stream_, queue_, queue_, Begin()); }
+  bool BringsLookup() const override { return reading_; }
+  void Shed() override;
 
  private:
+  void Read();
   void OnOpen() override;
   void OnProgress(bool ok) override;
   void OnWritten(bool ok) override;
@@ -88,6 +91,8 @@ class LookupStream final : public StreamCall {
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;
   grpc::ByteBuffer message_;
+  bool reading_ = false;
+  bool shed_ = false;  // what is being read
 };
 
 // A call that answers one request with messages until the client cancels it or the pool drains.

@@ -27,6 +27,15 @@ class UnaryMethod {
   // Empties `request`. On an error `response` is not sent.
   virtual grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request,
                              grpc::ByteBuffer* response) = 0;
+
+  // Whether a call may be shed under overload: then it is answered without its request being looked at.
+  virtual bool CanShed() const { return false; }
+  // Likewise. Requires CanShed().
+  virtual grpc::Status Shed(const grpc::ServerContext& /*context*/, grpc::ByteBuffer* request,
+                            grpc::ByteBuffer* /*response*/) {
+    request->Clear();
+    return grpc::Status::OK;
+  }
 };
 
 template <typename Request, typename Response>
@@ -53,6 +62,11 @@ class MessageMethod : public UnaryMethod {
   }
 
  protected:
+  // Whether the caller may call the method at all.
+  grpc::Status Enter(const grpc::ServerContext& context) const {
+    std::optional<Caller> caller;
+    return door_->Enter(context, &caller);
+  }
   // Buffers larger than this are not kept between calls.
   size_t max_recycled_bytes() const { return max_recycled_bytes_; }
 
@@ -79,13 +93,22 @@ class UnaryCall final : public Completion {
   explicit UnaryCall(UnaryPool* pool) : pool_(pool) {}
 
   void Post(const RequestCall<Responder>& request_call, grpc::ServerCompletionQueue* queue) {
+    has_place_ = true;
     responder_.emplace(&context_.emplace());
     request_call(&*context_, &request_, &*responder_, queue, tag());
   }
   void OnCompletion(bool ok) override;
+  bool BringsLookup() const override;
+  void AwaitTurn() override;
+  void Shed() override;
 
  private:
+  // Lets another call wait for a client in the place of this one, which has been taken.
+  void GiveUpPlace();
+  void Finish(const grpc::Status& status, const grpc::ByteBuffer& response);
+
   UnaryPool* const pool_;
+  bool has_place_ = false;  // is among those that wait for clients
 
   // Of the call at hand. The responder refers to the context.
   std::optional<grpc::ServerContext> context_;
@@ -143,10 +166,21 @@ class UnaryPool {
   std::vector<UnaryCall*> idle_;  // the one used last is at the back
 };
 
+inline bool UnaryCall::BringsLookup() const { return !answer_.has_value() && pool_->method_->CanShed(); }
+
+inline void UnaryCall::GiveUpPlace() {
+  if (!std::exchange(has_place_, false)) return;
+  --pool_->posted_;
+}
+
+inline void UnaryCall::AwaitTurn() {
+  GiveUpPlace();
+  pool_->Fill();
+}
+
 inline void UnaryCall::OnCompletion(bool ok) {
-  Outbox& outbox = pool_->state_->outbox;
   if (answer_.has_value()) {  // and whether it arrived is the client's affair
-    outbox.Remove(*answer_);
+    pool_->state_->outbox.Remove(*answer_);
     answer_.reset();
     // An idle call must not keep its last client's connection open.
     responder_.reset();
@@ -154,14 +188,25 @@ inline void UnaryCall::OnCompletion(bool ok) {
     pool_->Release(this);
     return;
   }
-  --pool_->posted_;
+  GiveUpPlace();
   if (!ok) {  // not a call: the server is shutting down
     pool_->Release(this);
     return;
   }
   grpc::ByteBuffer response;
   const grpc::Status status = pool_->method_->Serve(*context_, &request_, &response);
-  answer_ = outbox.Add(&*context_, response.Length());
+  Finish(status, response);
+}
+
+inline void UnaryCall::Shed() {
+  GiveUpPlace();
+  grpc::ByteBuffer response;
+  const grpc::Status status = pool_->method_->Shed(*context_, &request_, &response);
+  Finish(status, response);
+}
+
+inline void UnaryCall::Finish(const grpc::Status& status, const grpc::ByteBuffer& response) {
+  answer_ = pool_->state_->outbox.Add(&*context_, response.Length());
   if (status.ok()) {
     responder_->Finish(response, status, tag());
   } else {

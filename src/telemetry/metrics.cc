@@ -14,9 +14,6 @@ namespace {
 // The label of all models without series of their own. A model of this name shares it.
 constexpr std::string_view kOtherModel = "other";
 
-// Reasons for which the server answers NO_HINT to protect itself.
-constexpr std::string_view kShedReasons[] = {"overload"};
-
 std::string_view EventTypeName(CacheEventType type) {
   switch (type) {
     case CacheEventType::kUnspecified:
@@ -95,7 +92,7 @@ void AddHistogram(const BoundedHistogram<kBounds>& histogram, double scale, cons
                      {{"model", model}});
 }
 
-void AddLookups(const TalliesByLabel& tallies, MetricsPage* page) {
+void AddLookups(const TalliesByLabel& tallies, int64_t shed, MetricsPage* page) {
   page->Counter("inferencecache_lookup_route_calls_total", "LookupRoute calls; each counts once.");
   for (const auto& [model, tally] : tallies) {
     for (size_t reason = 0; reason < kReasonCodeCount; ++reason) {
@@ -116,8 +113,8 @@ void AddLookups(const TalliesByLabel& tallies, MetricsPage* page) {
   for (const auto& [model, tally] : tallies) {
     if (tally.matched_tokens.Count() > 0) AddHistogram(tally.matched_tokens, 1, model, page);
   }
-  page->Counter("inferencecache_lookups_shed_total", "Lookups answered NO_HINT to protect the server.");
-  for (const std::string_view reason : kShedReasons) page->Add(0, {{"reason", std::string(reason)}});
+  page->Counter("inferencecache_lookups_shed_total", "Lookups answered NO_HINT to protect the server.")
+      .Add(shed, {{"reason", "overload"}});
 }
 
 void AddIngest(const TallyTotals& totals, const TalliesByLabel& tallies, MetricsPage* page) {
@@ -186,7 +183,10 @@ Metrics::Metrics(const PrefixIndex* index, const Clock* clock, const EventHub* e
 
 Metrics::~Metrics() = default;
 
-void Metrics::OnLookup(const LookupOutcome& outcome) { tallies_->CountLookup(outcome); }
+void Metrics::OnLookup(const LookupOutcome& outcome) {
+  tallies_->CountLookup(outcome);
+  if (outcome.shed) shed_.fetch_add(1, std::memory_order_relaxed);
+}
 
 void Metrics::OnUpdate(std::string_view model_id, const ApplyResult& result) {
   tallies_->CountUpdate(model_id, result.applied && index_->HoldsModel(model_id), result);
@@ -288,7 +288,7 @@ void Metrics::Fill(MetricsPage* page) {
   AddAccess(page);
   AddModelGauges(gauges, now, page);
   AddIndex(*index_, page);
-  AddLookups(tallies, page);
+  AddLookups(tallies, shed_.load(std::memory_order_relaxed), page);
   AddIngest(totals, tallies, page);
   page->Counter("inferencecache_policy_reloads_total", "Policy reloads after the start, by result.")
       .Add(reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})

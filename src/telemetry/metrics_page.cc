@@ -1,5 +1,7 @@
 #include "icache/telemetry/metrics_page.h"
 
+#include <fmt/format.h>
+
 #include <optional>
 
 #include "absl/time/time.h"

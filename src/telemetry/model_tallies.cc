@@ -30,7 +30,7 @@ void ModelTallies::CountLookup(const LookupOutcome& outcome) {
   MutexLock lock(&stripe.mutex);
   ModelTally& tally = TallyOf(stripe, outcome.model_id, outcome.model_held);
   ++tally.calls[static_cast<size_t>(outcome.reason)][outcome.hint_used ? 1 : 0];
-  tally.latency_ns.Observe(latency_ns);
+  if (!outcome.shed) tally.latency_ns.Observe(latency_ns);
   if (outcome.reason == ReasonCode::kPrefixMatch) tally.matched_tokens.Observe(outcome.matched_tokens);
 }
 

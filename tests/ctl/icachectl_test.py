@@ -454,6 +454,19 @@ class TerminalTest(CtlTest):
         terminal.type("\x03")
         self.assertEqual(terminal.end(), 0)
 
+    def test_watch_shows_events_as_they_happen(self):
+        daemon = self.start()
+        terminal = Terminal(daemon, "watch", "--type", "PREFIX_ADDED")
+        self.assertTrue(terminal.read_until(lambda text: "Ctrl-C ends it" in text))
+        self.report(daemon)
+        self.assertTrue(terminal.read_until(lambda text: text.count("PREFIX_ADDED") == len(CHAIN.split(",")) + 3))
+        first = CHAIN.split(",")[0]
+        self.assertRegex(terminal.text, rf"\d\d:\d\d:\d\d\.\d\d\d  PREFIX_ADDED     team-a / qwen / vllm-0  {first}")
+        self.assertIn("team-a / qwen / vllm-2  a1", terminal.text)
+        self.assertNotIn("REPLICA_UPDATED", terminal.text)
+        terminal.type("\x03")
+        self.assertEqual(terminal.end(), 0)
+
     def test_watch_ends_with_the_daemon(self):
         daemon = self.start()
         terminal = Terminal(daemon, "watch")

@@ -44,13 +44,14 @@ struct Gate {
   }
 };
 
-// A PrefixIndex that hands everything on to another. The next update and the next GetState can be stopped at a gate.
+// A PrefixIndex that hands everything on to another. The next update, Read and GetState can be stopped at a gate.
 class GatedIndex final : public PrefixIndex {
  public:
   explicit GatedIndex(std::unique_ptr<PrefixIndex> index) : index_(std::move(index)) {}
 
   std::atomic<Gate*> update_gate = nullptr;
   std::atomic<Gate*> state_gate = nullptr;
+  mutable std::atomic<Gate*> read_gate = nullptr;
 
   ApplyResult ApplyUpdate(const StateUpdate& update, absl::Time now) override {
     PassOnce(&update_gate);
@@ -58,6 +59,7 @@ class GatedIndex final : public PrefixIndex {
   }
   ApplyResult ApplyEvent(const CacheEvent& event, absl::Time now) override { return index_->ApplyEvent(event, now); }
   void Read(const ScopeKey& key, absl::FunctionRef<void(const ScopeView&)> reader) const override {
+    PassOnce(&read_gate);
     index_->Read(key, reader);
   }
   CacheState GetState(std::string_view tenant_id, std::string_view model_id) const override {

@@ -9,8 +9,10 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -381,6 +383,91 @@ TEST_F(RpcServerTest, OneReportStreamTooManyIsRefused) {
   stream->WritesDone();
   ASSERT_TRUE(stream->Finish().ok());
   EXPECT_TRUE(Report(Update("r1", "hash")).ok());
+}
+
+// ---------------------------------------------------------------------------------------------- overload
+
+class OverloadTest : public RpcFixture {
+ protected:
+  static constexpr int kCalls = 500;
+
+  OverloadTest() {
+    options_.lookup_threads = 1;
+    options_.max_lookups_in_flight = 2;
+  }
+
+  // Repeats `round`, which sends kCalls lookups of "hash" while the first of them is held up at the gate and returns
+  // how often each reason was the answer, until some of them have been shed. When a call comes to be waited for is up
+  // to gRPC and the kernel, so one round may shed none.
+  void RunUntilShed(const std::function<std::map<std::string, int>(Gate* gate)>& round) {
+    StartServer();
+    ASSERT_TRUE(Report(Update("r0", "hash")).ok());
+    for (int shed = 0; shed == 0;) {
+      Gate gate;
+      index_.read_gate = &gate;
+      std::map<std::string, int> reasons = round(&gate);
+      shed = reasons["NO_HINT"];
+      EXPECT_GT(reasons["PREFIX_MATCH"], 0);
+      EXPECT_EQ(reasons["PREFIX_MATCH"] + shed, kCalls);
+    }
+    EXPECT_EQ(Reason(Lookup("hash")), "PREFIX_MATCH");  // and all is well again
+  }
+};
+
+TEST_F(OverloadTest, CallsBeyondTheBoundAreAnsweredNoHint) {
+  RunUntilShed([this](Gate* gate) {
+    struct Call {
+      grpc::ClientContext context;
+      wire::LookupRouteResponse response;
+      grpc::Status status;
+      std::unique_ptr<grpc::ClientAsyncResponseReader<wire::LookupRouteResponse>> reader;
+    };
+    grpc::CompletionQueue queue;
+    std::vector<Call> calls(kCalls);
+    for (Call& call : calls) {
+      call.context.set_deadline(PatienceEnds());
+      call.reader = stub_->AsyncLookupRoute(&call.context, Lookup("hash"), &queue);
+      call.reader->Finish(&call.response, &call.status, &call);
+    }
+    gate->reached.WaitForNotification();
+    gate->open.Notify();
+    std::map<std::string, int> reasons;
+    for (int i = 0; i < kCalls; ++i) {
+      void* tag = nullptr;
+      bool ok = false;
+      EXPECT_TRUE(queue.Next(&tag, &ok));
+      const auto* const call = static_cast<Call*>(tag);
+      EXPECT_TRUE(call->status.ok()) << call->status.error_message();
+      ++reasons[call->response.reason_code()];
+    }
+    return reasons;
+  });
+}
+
+TEST_F(OverloadTest, RequestsOfStreamsToo) {
+  RunUntilShed([this](Gate* gate) {
+    struct Call {
+      grpc::ClientContext context;
+      std::unique_ptr<grpc::ClientReaderWriter<wire::LookupRouteRequest, wire::LookupRouteResponse>> stream;
+    };
+    std::vector<Call> calls(kCalls);
+    for (Call& call : calls) {
+      call.context.set_deadline(PatienceEnds());
+      call.stream = stub_->LookupRouteStream(&call.context);
+      EXPECT_TRUE(call.stream->Write(Lookup("hash")));
+    }
+    gate->reached.WaitForNotification();
+    gate->open.Notify();
+    std::map<std::string, int> reasons;
+    for (Call& call : calls) {
+      wire::LookupRouteResponse response;
+      EXPECT_TRUE(call.stream->Read(&response));
+      ++reasons[response.reason_code()];
+      EXPECT_TRUE(call.stream->WritesDone());
+      EXPECT_TRUE(call.stream->Finish().ok());
+    }
+    return reasons;
+  });
 }
 
 // ---------------------------------------------------------------------------------------------- observers

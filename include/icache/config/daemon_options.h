@@ -41,6 +41,7 @@ struct DaemonOptions {
   int64_t max_recycled_message_bytes = 256 << 10;        // a request object that grew beyond it is freed after its call
   int64_t max_buffer_bytes = int64_t{1} << 30;           // that gRPC may hold of requests and answers in transit
   int64_t max_unsent_bytes = int64_t{256} << 20;         // that answers which nobody reads may hold
+  int64_t max_lookups_in_flight = 1'024;                 // more are answered NO_HINT at once, 1 to 2^20
   int64_t max_observer_queue_events = 16'384;            // that an observer may be behind, 1 to 2^24
   absl::Duration keepalive_time = absl::Hours(2);        // idle time after which the server pings, >= 1 s
   absl::Duration keepalive_timeout = absl::Seconds(20);  // without an answer the connection is closed, >= 1 s

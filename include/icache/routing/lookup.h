@@ -99,6 +99,7 @@ struct LookupOutcome {
   bool hint_used = false;      // rows are present
   absl::Duration latency;      // server-side time of the call
   int32_t matched_tokens = 0;  // of the top row; PREFIX_MATCH only
+  bool shed = false;           // not looked at, to protect the server; then there is no model and no latency
 };
 
 // Told about every call exactly once. Implemented by telemetry; thread-safe.

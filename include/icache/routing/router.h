@@ -59,6 +59,9 @@ class Router {
   absl::Duration Lookup(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
                         LookupAnswer* answer) const;
 
+  // The answer to a call that is not even looked at, for which there are too many. Tells the observer. Thread-safe.
+  ReasonCode Shed() const;
+
   // Replaces `explanation` by what Lookup() would answer, and why. Runs the same steps, but credits nothing and tells
   // the observer nothing. The answer's adapter points into the request. Thread-safe likewise.
   // O(the lookup + rows log rows + names of the level that a miss ended on).

@@ -51,6 +51,10 @@ struct RpcOptions {
   // up: its call ends with CANCELLED.
   size_t max_unsent_bytes = size_t{256} << 20;
 
+  // Lookups that may wait for one of the queues, an equal share for each. Who comes when there are more is answered
+  // NO_HINT at once.
+  size_t max_lookups_in_flight = 1'024;
+
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
   size_t max_lookup_streams = 16'384;    // LookupRouteStream
   size_t max_report_streams = 16'384;    // ReportCacheState

@@ -111,6 +111,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
 
   // Single values that nothing else depends on: relaxed.
   std::atomic<bool> serving_ = false;
+  std::atomic<int64_t> shed_ = 0;
   std::atomic<int64_t> reload_successes_ = 0;
   std::atomic<int64_t> reload_failures_ = 0;
   std::atomic<bool> asks_callers_ = false;
