@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "icache/fingerprint/fingerprint.h"
 
 namespace icache {
@@ -63,6 +64,10 @@ void BlockLedger::Store(const BlockStored& event) {
   }
   // The first blocks of a cache continue nothing.
   if (!std::exchange(seen_store_, true) && learning_root_) root_ = event.parent;
+  if (root_.has_value() && absl::c_linear_search(event.block_hashes, *root_)) {
+    root_.reset();  // it is the name of a block
+    learning_root_ = false;
+  }
   if (options_->block_size.value_or(event.block_size) != event.block_size) return drop(BlockDrop::kBlockSize, count);
   std::string_view adapter_name;
   if (!ResolveAdapter(event, &adapter_name)) return drop(BlockDrop::kUnknownAdapter, count);
@@ -342,7 +347,15 @@ void BlockLedger::ExpireOffloaded(absl::Time now) {
 
 // ---- Loss ---------------------------------------------------------------------------------------------------------
 
-void BlockLedger::Clear(bool known_from_start) {
+void BlockLedger::Restart(bool known_from_start) {
+  Clear();
+  skipped_groups_.clear();
+  root_.reset();
+  seen_store_ = hashes_are_ambiguous_ = false;
+  learning_root_ = known_from_start;
+}
+
+void BlockLedger::Clear() {
   block_ids_.clear();
   alias_ids_.clear();
   blocks_.clear();
@@ -351,14 +364,11 @@ void BlockLedger::Clear(bool known_from_start) {
   free_aliases_.clear();
   adapters_.clear();
   adapter_ids_.clear();
-  skipped_groups_.clear();
   changed_.clear();
   offloaded_.clear();
   offload_order_.clear();
   gone_ = suspects_ = 0;
-  root_.reset();
-  seen_store_ = hashes_are_ambiguous_ = false;
-  learning_root_ = known_from_start;
+  learning_root_ = !seen_store_;
 }
 
 void BlockLedger::MarkSuspect() {

@@ -19,17 +19,26 @@ Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 }  // namespace
 
-void EngineReplica::Clear(bool known_from_start) {
-  ledger.Clear(known_from_start);
+void EngineReplica::Restart(bool known_from_start) {
+  ledger.Restart(known_from_start);
+  Void();
+}
+
+void EngineReplica::Clear() {
+  ledger.Clear();
+  Void();
+}
+
+void EngineReplica::Void() {
   lapses_.clear();
   claims_unknown_ = false;
   void_ = true;
 }
 
 void EngineReplica::Lapse(absl::Time now, bool claims_unknown) {
-  ledger.MarkIncomplete();
+  if (!claims_unknown) ledger.MarkIncomplete();
   if (ledger.held_blocks() == ledger.suspect_blocks() && !claims_unknown) return;  // nothing more to doubt
-  if (lapses_.size() == kMaxLapses) return Clear(/*known_from_start=*/false);
+  if (lapses_.size() == kMaxLapses) return Clear();
   if (lapses_.empty()) refresh_at_ = now + options_->ttl / 2;
   claims_unknown_ |= claims_unknown;
   ledger.MarkSuspect();
@@ -95,7 +104,7 @@ EngineReplica* EngineStream::ReplicaOf(Rank rank) {
   if (started_late_) {
     replica->Lapse(now_, /*claims_unknown=*/true);
   } else if (sequencer_.started()) {  // a rank that shows itself later than the stream
-    replica->Clear(/*known_from_start=*/sequencer_.in_sync());
+    replica->Restart(/*known_from_start=*/sequencer_.in_sync());
   }
   return replica;
 }
@@ -123,7 +132,7 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           },
                           [&](const AllBlocksCleared&) {
                             ++counts_.cleared;
-                            replica->Clear(/*known_from_start=*/true);
+                            replica->Clear();
                           }},
                event);
   }
@@ -131,7 +140,7 @@ void EngineStream::OnBatch(const KvBatch& batch) {
 
 void EngineStream::OnEngineStart(bool known_from_start) {
   started_late_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Clear(known_from_start);
+  for (const auto& [rank, replica] : replicas_) replica->Restart(known_from_start);
 }
 
 void EngineStream::OnLateStart() {

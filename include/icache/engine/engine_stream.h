@@ -30,7 +30,9 @@ class EngineReplica {
  public:
   explicit EngineReplica(const LedgerOptions* options) : ledger(options), options_(options) {}
 
-  void Clear(bool known_from_start);
+  // The engine starts anew, or has cleared its cache; as in BlockLedger.
+  void Restart(bool known_from_start);
+  void Clear();
   // Events are lost. `claims_unknown`: daemons may have been told things that this ledger does not know.
   void Lapse(absl::Time now, bool claims_unknown);
   // Forgets suspects and offloaded blocks whose time has come.
@@ -51,6 +53,9 @@ class EngineReplica {
   BlockLedger ledger;
 
  private:
+  // What has been reported is void, and nothing of it is in doubt any more.
+  void Void();
+
   struct Lapsed {
     uint32_t epoch;  // of the ledger, behind the loss
     absl::Time until;
