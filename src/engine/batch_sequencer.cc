@@ -100,17 +100,23 @@ void BatchSequencer::AskReplay(Reason reason, absl::Time now) {
 }
 
 void BatchSequencer::AskAgain(absl::Time now) {
-  const bool progress = next_ != replay_->next_at_request;
-  const int attempts = progress ? 1 : replay_->attempts + 1;
+  if (HasProgress()) return RepeatRequest(now);
+  replay_->resting = true;
+  replay_->deadline = now + options_.replay_pause;
+}
+
+void BatchSequencer::RepeatRequest(absl::Time now) {
+  const int attempts = HasProgress() ? 1 : replay_->attempts + 1;
+  const bool has_holes = replay_->has_holes;
   AskReplay(replay_->reason, now);
   replay_->attempts = attempts;
+  replay_->has_holes = has_holes;
 }
 
 void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now) {
-  if (!replay_.has_value()) return;
-  replay_->deadline = now + options_.replay_pause;
+  if (!replay_.has_value() || replay_->resting || sequence < replay_->from) return;
   const bool first = !std::exchange(replay_->answered, true);
-  if (sequence < replay_->from) return;
+  if (first) replay_->deadline = now + options_.replay_pause;
   if (!started_) Begin(sequence);
   if (sequence < next_) {
     // The batch that was applied last, unless this is another engine.
@@ -122,19 +128,24 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
     return;
   }
   if (sequence > next_) {
-    // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way.
-    if (!first) return AskAgain(now);
+    // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way, or has
+    // never been published.
+    if (!first && !replay_->has_holes) {
+      if (!IsExhausted()) return AskAgain(now);
+      replay_->has_holes = true;
+    }
     if (replay_->reason != Reason::kGap) ++counts_.gaps;
     ++counts_.losses;
     listener_->OnLoss();
   }
   replay_knows_ = true;
+  replay_->deadline = now + options_.replay_pause;
   ++counts_.replayed;
   Apply(sequence, Decode(payload));
 }
 
 void BatchSequencer::OnReplayEnd(absl::Time now) {
-  if (!replay_.has_value()) return;
+  if (!replay_.has_value() || replay_->resting) return;
   const bool overlap_missing = started_ && next_ > 0 && !replay_->answered;
   if (overlap_missing && replay_knows_) {
     // The engine has published less than was seen of it, so it has begun anew.
@@ -169,13 +180,10 @@ void BatchSequencer::EndReplay(absl::Time now) {
   const bool still_missing = !waiting_.empty() && waiting_.front().sequence > next_;
   if (still_missing) {
     // The engine sends a batch before it can be replayed, so ask once more if this got us further.
-    if (next_ != replay_->next_at_request || replay_->attempts < options_.max_replay_attempts) {
-      if (replay_->reason == Reason::kIdle) ++counts_.gaps;
-      replay_->reason = started_ ? Reason::kGap : Reason::kStart;
-      AskAgain(now);
-    } else {
-      GiveUp(now);
-    }
+    if (IsExhausted()) return GiveUp(now);
+    if (replay_->reason == Reason::kIdle) ++counts_.gaps;
+    replay_->reason = started_ ? Reason::kGap : Reason::kStart;
+    AskAgain(now);
     return;
   }
   replay_.reset();
@@ -214,13 +222,7 @@ void BatchSequencer::OnReconnected(absl::Time now) {
 void BatchSequencer::OnTick(absl::Time now) {
   if (replay_.has_value()) {
     if (now < replay_->deadline) return;
-    const bool progress = next_ != replay_->next_at_request;
-    if (progress || replay_->attempts < options_.max_replay_attempts) {
-      AskAgain(now);
-    } else {
-      GiveUp(now);
-    }
-    return;
+    return IsExhausted() ? GiveUp(now) : RepeatRequest(now);
   }
   if (!options_.has_replay) return;
   if (started_ && now - idle_since_ < options_.idle_check_interval) return;

@@ -178,6 +178,36 @@ TEST_F(BatchSequencerTest, AHoleInAReplayIsAskedForAgain) {
   EXPECT_THAT(recorder_.Take(), ElementsAre("4", "5", "6"));
 }
 
+TEST_F(BatchSequencerTest, ANumberThatWasNeverPublishedIsLostInTheEnd) {
+  UseSynced();
+  Live(4, 4);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Replayed(2, 2);
+    Replayed(4, 4);
+    ReplayEnd();
+    if (attempt == 2) break;
+    EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2"));
+    Tick(absl::Milliseconds(299));
+    EXPECT_THAT(recorder_.Take(), IsEmpty());  // not at once
+    Tick(absl::Milliseconds(1));
+  }
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "loss", "4"));
+  EXPECT_TRUE(sequencer_->in_sync());
+  EXPECT_EQ(sequencer_->waiting_batches(), 0);
+}
+
+TEST_F(BatchSequencerTest, FurtherHolesOfAReplayAreLostAtOnce) {
+  UseSynced();
+  Live(8, 8);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    for (int i = 2; i <= 8; i += 2) Replayed(i, i);
+    if (attempt < 2) Tick(absl::Milliseconds(300));
+  }
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "loss", "4", "loss", "6", "loss", "8"));
+  EXPECT_TRUE(sequencer_->in_sync());
+}
+
 TEST_F(BatchSequencerTest, AReplayWhoseEndIsLostIsAskedForAgain) {
   UseSynced();
   Live(6, 6);

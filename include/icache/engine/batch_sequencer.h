@@ -95,9 +95,11 @@ class BatchSequencer {
     Reason reason;
     uint64_t from;
     absl::Time deadline;
-    int attempts = 1;              // in a row without progress
-    bool answered = false;         // some part of the answer to this request has come
-    uint64_t next_at_request = 0;  // next_, to see progress
+    uint64_t next_at_request;  // next_, to see progress
+    int attempts = 1;          // in a row without progress
+    bool answered = false;     // some part of the answer to this request has come
+    bool resting = false;      // the answer brings nothing more; asked again at the deadline
+    bool has_holes = false;    // numbers are missing in it however often it is asked for
   };
   struct Waiting {
     uint64_t sequence;
@@ -110,7 +112,12 @@ class BatchSequencer {
   void Begin(uint64_t sequence);
   void Apply(uint64_t sequence, const KvBatch* batch);
   void AskReplay(Reason reason, absl::Time now);
+  // At once when the last answer brought something new, else after a rest.
   void AskAgain(absl::Time now);
+  void RepeatRequest(absl::Time now);
+  bool HasProgress() const { return next_ != replay_->next_at_request; }
+  // All the attempts have brought nothing new.
+  bool IsExhausted() const { return !HasProgress() && replay_->attempts >= options_.max_replay_attempts; }
   void EndReplay(absl::Time now);
   // The replay brought all it could, and something is still missing.
   void GiveUp(absl::Time now);
