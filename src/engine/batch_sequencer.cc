@@ -50,15 +50,13 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
       return false;
     }
     ++counts_.restarts;
-    unverified_ = false;
     listener_->OnEngineStart(/*known_from_start=*/sequence == 0);
-  } else if (sequence > next_ || unverified_) {
-    if (sequence > next_) ++counts_.gaps;
+  } else if (sequence > next_) {
+    ++counts_.gaps;
     if (options_.has_replay) {
       AskReplay(Reason::kGap, now);
       return false;
     }
-    unverified_ = false;
     ++counts_.losses;
     listener_->OnLoss();
   }
@@ -187,7 +185,6 @@ void BatchSequencer::EndReplay(absl::Time now) {
     return;
   }
   replay_.reset();
-  unverified_ = false;
   TakeWaiting(now);
 }
 
@@ -214,8 +211,9 @@ void BatchSequencer::OnReconnected(absl::Time now) {
   if (!started_) return;
   if (options_.has_replay) {
     AskReplay(Reason::kReconnect, now);
-  } else {
-    unverified_ = true;
+  } else {  // nobody can say what was missed
+    ++counts_.losses;
+    listener_->OnLoss();
   }
 }
 
@@ -234,7 +232,7 @@ void BatchSequencer::Reset() {
   started_ = false;
   next_ = 0;
   last_time_ = absl::InfinitePast();
-  unverified_ = replay_knows_ = false;
+  replay_knows_ = false;
   replay_.reset();
 }
 

@@ -89,8 +89,9 @@ TEST_F(BatchSequencerTest, WithoutReplayAReconnectionIsALoss) {
   Use(false);
   Live(0, 1);
   sequencer_->OnReconnected(now_);
+  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "1", "loss"));  // at once, for the engine may be idle for long
   Live(1, 2);
-  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "1", "loss", "2"));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("2"));
 }
 
 TEST_F(BatchSequencerTest, ASequenceThatFallsIsARestartOrADuplicate) {

@@ -196,8 +196,7 @@ TEST(EngineLifeTest, TheLeaseWaitsUntilNoSuspectIsLeft) {
   Life life({.seed = 1}, {});
   for (int i = 0; i < 100; ++i) life.Publish();
   EXPECT_TRUE(life.stream().MayLease(life.replica()));
-  life.stream().OnReconnected(absl::FromUnixSeconds(1'700'000'100));
-  life.Settle();
+  life.stream().OnReconnected(absl::FromUnixSeconds(1'700'000'001));
   EXPECT_FALSE(life.stream().MayLease(life.replica()));
   EXPECT_FALSE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'001)));
   EXPECT_TRUE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'040)));

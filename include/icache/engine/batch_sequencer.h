@@ -136,7 +136,6 @@ class BatchSequencer {
   bool first_start_ = true;                      // nothing has been known of the engine yet
   uint64_t next_ = 0;                            // sequence number of the next batch
   absl::Time last_time_ = absl::InfinitePast();  // ts of the last batch applied
-  bool unverified_ = false;                      // reconnected, and no replay to tell what was missed
   bool replay_knows_ = false;                    // replay has answered with batches of this incarnation
   std::optional<Replay> replay_;
   absl::Time idle_since_ = absl::InfinitePast();
