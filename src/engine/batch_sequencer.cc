@@ -125,6 +125,11 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
     replay_knows_ = true;
     return;
   }
+  const bool is_waiting = !waiting_.empty() && waiting_.front().sequence <= sequence;
+  if (replay_->reason == Reason::kIdle && !is_waiting) {  // what was lost was the last
+    replay_->reason = Reason::kGap;
+    ++counts_.gaps;
+  }
   if (sequence > next_) {
     // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way, or has
     // never been published.
@@ -132,7 +137,7 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
       if (!IsExhausted()) return AskAgain(now);
       replay_->has_holes = true;
     }
-    if (replay_->reason != Reason::kGap) ++counts_.gaps;
+    if (replay_->reason == Reason::kStart || replay_->reason == Reason::kReconnect) ++counts_.gaps;
     ++counts_.losses;
     listener_->OnLoss();
   }

@@ -236,6 +236,51 @@ TEST_F(BatchSequencerTest, ALostLastBatchIsFoundWhenIdle) {
   EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "3"));
 }
 
+TEST_F(BatchSequencerTest, WhatAnIdleReplayBringsShowsAGapUntilItEnds) {
+  UseSynced();
+  Tick(absl::Seconds(5));
+  Replayed(2, 2);
+  EXPECT_TRUE(sequencer_->in_sync());
+  Replayed(3, 3);
+  EXPECT_FALSE(sequencer_->in_sync());
+  EXPECT_EQ(sequencer_->counts().gaps, 1);
+  ReplayEnd();
+  EXPECT_TRUE(sequencer_->in_sync());
+}
+
+TEST_F(BatchSequencerTest, ABatchThatComesDuringAnIdleReplayIsNoGap) {
+  UseSynced();
+  Tick(absl::Seconds(5));
+  Live(3, 3);
+  Replayed(2, 2);
+  Replayed(3, 3);
+  EXPECT_TRUE(sequencer_->in_sync());
+  ReplayEnd();
+  EXPECT_EQ(sequencer_->counts().gaps, 0);
+}
+
+TEST_F(BatchSequencerTest, AnAnswerThatRepeatsItselfForeverEnds) {
+  UseSynced();
+  Tick(absl::Seconds(5));
+  Live(3, 3);
+  for (int i = 0; i < 50; ++i) {
+    Replayed(2, 2);
+    Replayed(1, 1);
+    Tick(absl::Milliseconds(50));
+  }
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "3"));
+}
+
+TEST_F(BatchSequencerTest, AnAnswerOfOlderBatchesOnlyIsNone) {
+  UseSynced();
+  Live(5, 5);
+  for (int i = 0; i < 130; ++i) {
+    Replayed(1, 1);
+    Tick(absl::Milliseconds(50));
+  }
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "loss", "5"));
+}
+
 TEST_F(BatchSequencerTest, AReplayWithAnotherLastBatchIsARestart) {
   UseSynced();
   sequencer_->OnReconnected(now_);
