@@ -135,8 +135,9 @@ void EngineWorker::Run() {
 void EngineWorker::Tick(absl::Time now) {
   next_tick_ = now + kTick;
   for (size_t i = 0; i < streams_.size(); ++i) {
-    streams_[i].events->OnTick(now);
     LookForGoneEngine(i, now);
+    // What is gone is not asked for a replay either, until it connects again.
+    if (!streams_[i].gone) streams_[i].events->OnTick(now);
   }
   FindReplicas();
   Report(now);
@@ -170,6 +171,7 @@ void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
   stream.gone = true;
   ++times_gone_;
   logger_->Warn("engine_gone", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  sockets_[index]->Discard();
   stream.events->OnEngineGone(now);
 }
 

@@ -165,6 +165,15 @@ void EventSocket::Receive(size_t max_messages) {
   }
 }
 
+void EventSocket::Discard() {
+  impl_->replay.close();
+  try {
+    while (!ReceiveFrames(&impl_->events).empty()) {
+    }
+  } catch (const zmq::error_t&) {  // the context ends
+  }
+}
+
 void EventSocket::RequestReplay(uint64_t from) {
   char number[kPackedHashBytes];
   StoreBigEndian64(from, number);

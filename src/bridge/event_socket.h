@@ -51,6 +51,8 @@ class EventSocket {
   static void WaitForAny(const std::vector<std::unique_ptr<EventSocket>>& sockets, absl::Duration timeout);
   // Hands on what has come, at most `max_messages` of it.
   void Receive(size_t max_messages);
+  // Throws away what has come, and ends a replay.
+  void Discard();
   // Asks for the batches from `from` on, in place of an earlier request.
   void RequestReplay(uint64_t from);
 

@@ -120,7 +120,10 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
     // The batch that was applied last, unless this is another engine.
     if (first && sequence + 1 == next_) {
       const KvBatch* batch = Decode(payload);
-      if (batch != nullptr && batch->time != last_time_) return RestartEngine(now);
+      if (batch != nullptr && batch->time != last_time_) {
+        DropWaiting();  // may be of the old one; what is not can be replayed
+        return RestartEngine(now);
+      }
     }
     replay_knows_ = true;
     return;
@@ -152,8 +155,8 @@ void BatchSequencer::OnReplayEnd(absl::Time now) {
   const bool overlap_missing = started_ && next_ > 0 && !replay_->answered;
   if (overlap_missing && replay_knows_) {
     // The engine has published less than was seen of it, so it has begun anew.
-    RestartEngine(now);
-    return;
+    DropWaiting();
+    return RestartEngine(now);
   }
   // It has published nothing yet, or just now.
   if (!started_ && (waiting_.empty() || waiting_.front().sequence == 0)) Begin(0);
@@ -206,7 +209,7 @@ void BatchSequencer::TakeWaiting(absl::Time now) {
 
 void BatchSequencer::RestartEngine(absl::Time now) {
   ++counts_.restarts;
-  Reset();
+  Forget();
   first_start_ = false;
   listener_->OnEngineStart(/*known_from_start=*/false);
   AskReplay(Reason::kStart, now);
@@ -234,6 +237,16 @@ void BatchSequencer::OnTick(absl::Time now) {
 }
 
 void BatchSequencer::Reset() {
+  DropWaiting();
+  Forget();
+}
+
+void BatchSequencer::DropWaiting() {
+  waiting_.clear();
+  waiting_bytes_ = 0;
+}
+
+void BatchSequencer::Forget() {
   started_ = false;
   next_ = 0;
   last_time_ = absl::InfinitePast();

@@ -310,6 +310,28 @@ TEST_F(BatchSequencerTest, ARestartWhoseFirstBatchesWereMissedIsReplayed) {
   EXPECT_THAT(recorder_.Take(), ElementsAre("start", "8", "9"));
 }
 
+TEST_F(BatchSequencerTest, WhatWaitedOfAnEngineThatIsGoneIsGone) {
+  UseSynced();
+  Live(5, 5);
+  sequencer_->Reset();
+  EXPECT_EQ(sequencer_->waiting_batches(), 0);
+  for (int i = 0; i < 4; ++i) Tick(absl::Seconds(2));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 0", "ask 0", "ask 0"));
+}
+
+TEST_F(BatchSequencerTest, WhatWaitedOfAnEngineThatHasRestartedIsNotTheNewOnes) {
+  UseSynced();
+  Live(5, 5);
+  sequencer_->OnReconnected(now_);
+  Replayed(2, 7);
+  Replayed(0, 6);
+  Replayed(1, 6.5);
+  Replayed(2, 7);
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "restart", "ask 0", "start", "6", "6", "7"));
+  EXPECT_TRUE(sequencer_->in_sync());
+}
+
 TEST_F(BatchSequencerTest, ABatchThatCannotBeReadIsALoss) {
   UseSynced();
   sequencer_->OnLive(3, "?", now_);

@@ -79,7 +79,7 @@ class BatchSequencer {
   void OnReconnected(absl::Time now);
   // Time passes. Call it at start and every second or so.
   void OnTick(absl::Time now);
-  // The engine is gone; the next batch will be of a new one.
+  // The engine is gone, with what waits; the next batch will be of a new one.
   void Reset();
 
   // Something has been seen of the engine.
@@ -122,7 +122,10 @@ class BatchSequencer {
   // The replay brought all it could, and something is still missing.
   void GiveUp(absl::Time now);
   void TakeWaiting(absl::Time now);
+  // What waits is of the new engine.
   void RestartEngine(absl::Time now);
+  void Forget();
+  void DropWaiting();
   void Hold(uint64_t sequence, std::string_view payload);
   // Null, and counted, for what is no batch.
   const KvBatch* Decode(std::string_view payload);
