@@ -14,6 +14,7 @@ constexpr std::string_view kGpu = "GPU";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr size_t kGpuMedium = 0;
 constexpr size_t kMaxGroups = 256;
+constexpr size_t kMaxMediumBytes = 64;    // of its name that count
 constexpr size_t kMaxPositions = 1024;    // that one hash stands for
 constexpr size_t kMaxAdapterBytes = 512;  // more, the daemon refuses. Source: contract/index.md
 
@@ -171,10 +172,11 @@ bool BlockLedger::ShowsRoot(const BlockStored& event, uint16_t adapter) const {
 
 size_t BlockLedger::MediumOf(std::optional<std::string_view> medium) {
   if (medium.value_or(kGpu) == kGpu) return kGpuMedium;
-  const auto found = std::find(media_.begin(), media_.end(), *medium);
+  const std::string_view name = medium->substr(0, kMaxMediumBytes);
+  const auto found = std::find(media_.begin(), media_.end(), name);
   if (found == media_.end() && media_.size() + 1 == kMedia) return kMedia - 1;
   const size_t index = static_cast<size_t>(found - media_.begin()) + 1;
-  if (found == media_.end()) media_.emplace_back(medium->substr(0, kMaxEngineHashBytes));
+  if (found == media_.end()) media_.emplace_back(name);
   return index;
 }
 

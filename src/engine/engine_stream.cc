@@ -133,7 +133,8 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           [&](const AllBlocksCleared&) {
                             ++counts_.cleared;
                             replica->Clear();
-                          }},
+                          },
+                          [&](const LostRemoval&) { replica->Lapse(now_, /*claims_unknown=*/false); }},
                event);
   }
 }

@@ -166,6 +166,13 @@ TEST_F(BlockLedgerTest, TheWarmestMediumThatRemainsIsReported) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(BlockLedgerTest, AMediumMayHaveALongName) {
+  const std::string medium(200, 'X');
+  Store(Blocks({1}, std::nullopt, 1), medium);
+  Remove(1, medium);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
 TEST_F(BlockLedgerTest, AnOffloadTierKeepsWhatTheGpuDropsForOneTtl) {
   options_.gpu_removal = GpuRemoval::kOffload;
   Store({1});

@@ -3,8 +3,11 @@
 
 #include <deque>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "icache/engine/engine_stream.h"
 #include "tests/engine/mirror_sink.h"
@@ -14,6 +17,7 @@
 namespace icache {
 namespace {
 
+using Json = nlohmann::json;
 using ::icache::testing::HeldContents;
 using ::icache::testing::IsOk;
 using ::icache::testing::MirrorSink;
@@ -202,6 +206,27 @@ TEST(EngineLifeTest, TheLeaseWaitsUntilNoSuspectIsLeft) {
   EXPECT_TRUE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'040)));
   life.Pass(absl::Seconds(61));
   EXPECT_TRUE(life.stream().MayLease(life.replica()));
+}
+
+// A batch of ts 1.5 whose events are `events`, in JSON.
+std::string BatchOf(const char* events) {
+  const std::vector<uint8_t> payload = Json::to_msgpack({1.5, Json::parse(events)});
+  return {payload.begin(), payload.end()};
+}
+
+TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
+  StreamOptions options;
+  EngineStream stream(options, [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  const EngineReplica& replica = *stream.replicas().begin()->second;
+  stream.OnLive(0, BatchOf(R"([["BlockStored", [1], null, [7], 1]])"), now);
+  EXPECT_TRUE(stream.MayLease(replica));
+  stream.OnLive(1, BatchOf(R"([["BlockRemoved", [null]]])"), now);
+  EXPECT_FALSE(stream.MayLease(replica));
+  EXPECT_EQ(replica.ledger.suspect_blocks(), 1);
+  // What is stored behind it is certain.
+  stream.OnLive(2, BatchOf(R"([["BlockRemoved", [null]], ["BlockStored", [1], null, [7], 1]])"), now);
+  EXPECT_EQ(replica.ledger.suspect_blocks(), 0);
 }
 
 TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
