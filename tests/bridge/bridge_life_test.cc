@@ -1,9 +1,13 @@
 // The real icache-bridge between a publisher's random life and the real icached, over real sockets.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -355,6 +359,39 @@ TEST(BridgeLifeTest, ABridgeMayBindWhereTheEngineConnects) {
   EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_connected") == 1; }));
   publisher.Live(1'000);
   EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() > 0; }));
+}
+
+TEST(BridgeLifeTest, AProbeOfABoundPortIsNoEngineThatGoes) {
+  Daemon daemon;
+  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", "tcp://*:0"}));
+  const std::string endpoint = bridge.events_endpoint();
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  EnginePublisher publisher({.seed = 19, .clears = 0}, {.replay = false, .connect_to = "tcp://127.0.0.1:" + port});
+  EXPECT_TRUE(Eventually([&] {
+    publisher.Live(1);
+    return bridge.Metric("inferencecache_bridge_batches_total") > 0;
+  }));
+  const double losses = bridge.Metric("inferencecache_bridge_losses_total");  // of what came before it listened
+  for (const char* greeting : {"", "GET / HTTP/1.1\r\n\r\n"}) {
+    const int probe = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(send(probe, greeting, strlen(greeting), 0), strlen(greeting));
+    shutdown(probe, SHUT_WR);
+    char answer[256];
+    while (recv(probe, answer, sizeof(answer), 0) > 0) {  // until the bridge is done with it
+    }
+    close(probe);
+  }
+  // What comes behind them is seen behind them.
+  const double batches = bridge.Metric("inferencecache_bridge_batches_total");
+  publisher.Live(100);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_batches_total") > batches; }));
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_engine_connected"), 1);
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_losses_total"), losses);
 }
 
 TEST(BridgeLifeTest, ABridgeThatIsToldSoClearsWhenItEnds) {
