@@ -74,9 +74,15 @@ absl::Status EngineWorker::Open(EventContext* context) {
   options.ledger.ttl = report_.ttl;
   options.ledger.max_blocks = engine_.max_blocks;
   if (engine_.block_size > 0) options.ledger.block_size = engine_.block_size;
-  options.max_ranks = static_cast<size_t>(engine_.ranks);
   for (int32_t rank = 0; rank < engine_.ranks; ++rank) {
     const size_t index = streams_.size();
+    if (engine_.ranks > 1) {
+      options.rank = rank;
+      options.may_take_rank = [this, index](int64_t taken) {
+        const bool full = rank_streams_.size() >= static_cast<size_t>(engine_.ranks);
+        return !full && rank_streams_.try_emplace(taken, index).second;
+      };
+    }
     streams_.push_back({std::make_unique<EngineStream>(
         options, [this, index](uint64_t from) { sockets_[index]->RequestReplay(from); })});
     EngineStream* stream = streams_.back().events.get();

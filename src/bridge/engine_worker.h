@@ -119,6 +119,7 @@ class EngineWorker {
   // The thread's own.
   std::vector<std::unique_ptr<EventSocket>> sockets_;
   std::vector<Stream> streams_;                                        // side by side with sockets_
+  std::map<int64_t, size_t> rank_streams_;                             // the stream of each rank; at most engine_.ranks
   std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
   std::unique_ptr<MetricsScraper> scraper_;                            // null without a URL
   absl::Time changed_at_ = absl::InfiniteFuture();                     // of the oldest change not reported

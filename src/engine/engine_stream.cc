@@ -63,7 +63,7 @@ bool EngineReplica::TakeRefresh(absl::Time now) {
 
 EngineStream::EngineStream(const StreamOptions& options, std::function<void(uint64_t)> request_replay)
     : options_(options), request_replay_(std::move(request_replay)), sequencer_(options.sequencer, this) {
-  if (options_.max_ranks == 1) ReplicaOf(std::nullopt);
+  if (!options_.rank.has_value()) ReplicaOf(std::nullopt);
 }
 
 void EngineStream::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
@@ -95,10 +95,10 @@ void EngineStream::OnEngineGone(absl::Time now) {
 }
 
 EngineReplica* EngineStream::ReplicaOf(Rank rank) {
-  if (options_.max_ranks == 1) rank.reset();
+  rank = options_.rank.has_value() ? rank.value_or(*options_.rank) : Rank();
   const auto found = replicas_.find(rank);
   if (found != replicas_.end()) return found->second.get();
-  if (replicas_.size() == options_.max_ranks) return nullptr;
+  if (rank.has_value() && !options_.may_take_rank(*rank)) return nullptr;
   EngineReplica* replica =
       replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
   if (started_late_) {

@@ -198,7 +198,10 @@ TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
   std::vector<std::unique_ptr<EnginePublisher>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(std::make_unique<EnginePublisher>(
-        SimulatedEngineOptions{.seed = 20 + static_cast<uint64_t>(rank), .clears = 0, .rank = rank},
+        // The second leaves it to its port to say which it is.
+        SimulatedEngineOptions{.seed = 20 + static_cast<uint64_t>(rank),
+                               .clears = 0,
+                               .rank = rank == 0 ? std::optional<int64_t>(rank) : std::nullopt},
         PublisherOptions{.loss = 0.01,
                          .events_at = absl::StrCat("tcp://127.0.0.1:", events + rank),
                          .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + rank)}));

@@ -247,7 +247,8 @@ TEST(EngineLifeTest, BeforeTheFirstSignOfLifeNothingIsSaid) {
 
 TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   StreamOptions options;
-  options.max_ranks = 2;
+  options.rank = 0;
+  options.may_take_rank = [](int64_t rank) { return rank < 2; };
   EngineStream stream(options, [](uint64_t) {});
   SimulatedEngine engines[] = {SimulatedEngine({.seed = 1, .rank = 0}), SimulatedEngine({.seed = 2, .rank = 1}),
                                SimulatedEngine({.seed = 3, .rank = 2})};
@@ -258,6 +259,16 @@ TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   EXPECT_EQ(stream.replicas().size(), 2);
   EXPECT_TRUE(stream.replicas().contains(1));
   EXPECT_EQ(stream.counts().refused_ranks, 1);
+}
+
+TEST(EngineLifeTest, ABatchWithoutARankIsOfItsStreams) {
+  StreamOptions options;
+  options.rank = 3;
+  EngineStream stream(options, [](uint64_t) {});
+  SimulatedEngine engine({});
+  stream.OnLive(0, engine.Publish(1).payload, absl::FromUnixSeconds(5));
+  ASSERT_EQ(stream.replicas().size(), 1);
+  EXPECT_EQ(stream.replicas().begin()->first, 3);
 }
 
 }  // namespace
