@@ -324,7 +324,7 @@ void BlockLedger::Offload(Id alias, absl::Time at) {
   const absl::Time until = at + options_->ttl;
   blocks_[block].offloaded = true;
   offloaded_[block] = {until, alias};
-  offload_order_.emplace_back(until, block);
+  offload_order_.emplace(until, block);
   MarkChanged(block);
 }
 
@@ -332,14 +332,13 @@ void BlockLedger::EndOffload(Id block, Id kept) {
   blocks_[block].offloaded = false;
   const auto found = offloaded_.find(block);
   if (found->second.alias != kept) FreeAlias(found->second.alias);
+  offload_order_.erase({found->second.until, block});
   offloaded_.erase(found);
 }
 
 void BlockLedger::ExpireOffloaded(absl::Time now) {
-  for (; !offload_order_.empty() && offload_order_.front().first <= now; offload_order_.pop_front()) {
-    const auto [until, id] = offload_order_.front();
-    const auto found = offloaded_.find(id);
-    if (found == offloaded_.end() || found->second.until != until) continue;
+  while (!offload_order_.empty() && offload_order_.begin()->first <= now) {
+    const Id id = offload_order_.begin()->second;
     if (IsSuspect(blocks_[id])) --suspects_;
     ++gone_;
     MarkChanged(id);
@@ -512,6 +511,8 @@ void BlockLedger::ReportAll(LedgerSink* sink) {
 size_t BlockLedger::memory_bytes() const {
   return blocks_.size() * sizeof(Block) + aliases_.size() * sizeof(Alias) +
          (block_ids_.capacity() + alias_ids_.capacity()) * (sizeof(Id) + 1) +
+         offloaded_.capacity() * (sizeof(std::pair<Id, Offloaded>) + 1) +
+         offload_order_.size() * sizeof(std::pair<absl::Time, Id>) +
          (free_blocks_.capacity() + free_aliases_.capacity() + changed_.capacity()) * sizeof(Id);
 }
 
@@ -536,6 +537,7 @@ absl::Status BlockLedger::CheckInvariants() const {
     while (listed != kNone && listed != id) listed = aliases_[listed].next;
     if (listed != id) return broken("an alias that its hash does not find");
   }
+  if (offload_order_.size() != offloaded_.size()) return broken("a wrong number of offloaded blocks in order");
   size_t held = 0, suspects = 0;
   for (Id id = 0; id < blocks_.size(); ++id) {
     const Block& block = blocks_[id];

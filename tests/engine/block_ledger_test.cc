@@ -186,6 +186,29 @@ TEST_F(BlockLedgerTest, AnOffloadTierKeepsWhatTheGpuDropsForOneTtl) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(BlockLedgerTest, ComingAndGoingFromTheOffloadTierLeavesNoTrace) {
+  options_.gpu_removal = GpuRemoval::kOffload;
+  const auto come_and_go = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      Store({1});
+      ledger_.Remove({{EngineHash(1)}, std::nullopt, std::nullopt}, kNow + absl::Seconds(i));
+    }
+    EXPECT_THAT(Told(), SizeIs(1));  // and the invariants hold
+    return ledger_.memory_bytes();
+  };
+  EXPECT_EQ(come_and_go(1), come_and_go(1000));
+}
+
+TEST_F(BlockLedgerTest, OffloadedBlocksGoInTheOrderOfTheirTimes) {
+  options_.gpu_removal = GpuRemoval::kOffload;
+  Store({1});
+  Store({2}, std::nullopt, 9);
+  ledger_.Remove({{EngineHash(1)}, std::nullopt, std::nullopt}, kNow + absl::Seconds(9));
+  Remove(2);
+  ledger_.ExpireOffloaded(kNow + options_.ttl);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
 TEST_F(BlockLedgerTest, WhatComesBackFromTheOffloadTierIsWarm) {
   options_.gpu_removal = GpuRemoval::kOffload;
   Store({1});

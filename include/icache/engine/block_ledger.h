@@ -31,8 +31,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -249,8 +251,8 @@ class BlockLedger {
     absl::Time until;
     Id alias;
   };
-  absl::flat_hash_map<Id, Offloaded> offloaded_;         // by block
-  std::deque<std::pair<absl::Time, Id>> offload_order_;  // (until, block); one whose time differs is out of date
+  absl::flat_hash_map<Id, Offloaded> offloaded_;              // by block
+  absl::btree_set<std::pair<absl::Time, Id>> offload_order_;  // (until, block) of each
 
   // Of the engine's process; a clear changes none of it.
   std::optional<EngineHash> root_;     // sent in place of nil; never the name of a block
