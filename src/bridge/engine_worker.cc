@@ -236,7 +236,7 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
       // What an earlier bridge claimed lives on until the lapse ends, if this process cannot tell better.
       const bool clear = need == Outbox::Need::kEverything || !state->claims_unknown();
       outbox->Restart(replica->id, WriteAll(replica, now, clear));
-    } else if (refresh || (refresh_base && outbox->base_wire())) {
+    } else if ((refresh || (refresh_base && outbox->base_wire())) && outbox->MayTellAgain(replica->id)) {
       outbox->PushAgain(replica->id, WriteAll(replica, now, /*clear=*/false));
     }
   }
