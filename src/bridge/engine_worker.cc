@@ -127,13 +127,10 @@ void EngineWorker::Run() {
     if (waited || changes >= report_.batch_blocks) Report(now);
   }
   const absl::Time now = clock_->Now();
-  Report(now);
   if (report_.clear_on_exit) {
-    for (auto& [key, replica] : replicas_) {
-      const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
-      clear->set_clear(true);
-      PushToAll(replica, clear, now);
-    }
+    ClearAll(now);
+  } else {
+    Report(now);
   }
   PublishStats(GatherStats());
 }
@@ -285,6 +282,18 @@ void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
 void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
+}
+
+void EngineWorker::ClearAll(absl::Time now) {
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+  for (auto& [key, replica] : replicas_) {
+    const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    clear->set_clear(true);
+    for (const auto& link : *links) {
+      const bool told = link->outbox()->NeedOf(replica.id) != Outbox::Need::kEverythingAtFirst;
+      if (told) link->outbox()->Restart(replica.id, {{clear, 1, now}});
+    }
+  }
 }
 
 EngineWorker::Stats EngineWorker::GatherStats() const {

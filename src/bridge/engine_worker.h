@@ -103,6 +103,8 @@ class EngineWorker {
   static bool MayLease(const Replica& replica);
   void RenewLeases(absl::Time now);
   void ReportStats(const EngineStats& stats, absl::Time now);
+  // Clears all that was told, in place of what waits.
+  void ClearAll(absl::Time now);
   void PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now);
   std::vector<icache::Report> WriteAll(Replica* replica, absl::Time now, bool clear);
   Stats GatherStats() const;

@@ -408,6 +408,25 @@ TEST(BridgeLifeTest, ABridgeThatIsToldSoClearsWhenItEnds) {
   EXPECT_EQ(daemon.Prefixes(), 0);
 }
 
+TEST(BridgeLifeTest, ADaemonWhoseQueueHasOverflownIsClearedAtTheEnd) {
+  Daemon daemon;
+  EnginePublisher publisher({.seed = 23}, {});
+  BridgeProcess bridge(
+      BridgeFlags(&publisher, {&daemon}, {"--clear-on-exit", "--max-queued-blocks", "1000", "--write-timeout", "1h"}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  daemon.Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] {
+    publisher.Live(10'000);
+    return bridge.Metric("inferencecache_bridge_queue_overflows_total") > 0;
+  }));
+  bridge.Signal(SIGTERM);
+  daemon.Signal(SIGCONT);
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_EQ(daemon.Prefixes(), 0);
+}
+
 TEST(BridgeLifeTest, WhatIsLeftIsSentAtTheEnd) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 11}, {});
