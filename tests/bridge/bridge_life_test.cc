@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -565,6 +566,7 @@ class OldDaemon final : public wire::InferenceCache::Service {
     return grpc::Status::OK;
   }
   grpc::Status PublishEvent(grpc::ServerContext* context, const wire::CacheEvent* event, wire::Ack* ack) override {
+    while (hangs_ && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
     const std::lock_guard lock(mutex_);
     Note(*context);
     if (event->type() == wire::CacheEvent::ALL_CLEARED) held_.clear();
@@ -572,6 +574,9 @@ class OldDaemon final : public wire::InferenceCache::Service {
     ack->set_accepted(true);
     return grpc::Status::OK;
   }
+
+  // From now on no event is answered.
+  void Hang() { hangs_ = true; }
 
   const std::string& address() const { return address_; }
   bool Holds(const HeldContents& expected) {
@@ -597,6 +602,7 @@ class OldDaemon final : public wire::InferenceCache::Service {
 
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  std::atomic<bool> hangs_ = false;
   std::mutex mutex_;  // guards the rest
   std::set<std::pair<std::string, std::string>> held_;
   bool extended_ = false;
@@ -611,6 +617,20 @@ TEST(BridgeLifeTest, AnOlderDaemonGetsTheBaseWire) {
   publisher.Settle();
   EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
   EXPECT_FALSE(daemon.saw_extensions());
+}
+
+TEST(BridgeLifeTest, AnOlderDaemonThatHangsDelaysTheEndByTheGraceAlone) {
+  OldDaemon daemon(grpc::InsecureServerCredentials());
+  EnginePublisher publisher({.seed = 24}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {}, {"--daemon", daemon.address(), "--write-timeout", "1h"}));
+  publisher.Live(500);
+  publisher.Settle();
+  EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
+  daemon.Hang();
+  publisher.Restart();
+  publisher.Live(500);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_restarts_total") > 0; }));
+  EXPECT_EQ(bridge.Terminate(), 0);  // and not in an hour
 }
 
 TEST(BridgeLifeTest, TlsAndTokenAreUsed) {
