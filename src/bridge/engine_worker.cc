@@ -61,8 +61,13 @@ absl::StatusOr<std::unique_ptr<EngineWorker>> EngineWorker::Start(const EngineOp
 
 EngineWorker::~EngineWorker() { Stop(); }
 
-void EngineWorker::Stop() {
+void EngineWorker::BeginStop() {
   stopping_ = true;
+  if (scraper_ != nullptr) scraper_->BeginStop();
+}
+
+void EngineWorker::Stop() {
+  BeginStop();
   if (thread_.joinable()) thread_.join();
 }
 

@@ -64,7 +64,9 @@ class EngineWorker {
   EngineWorker(const EngineWorker&) = delete;
   EngineWorker& operator=(const EngineWorker&) = delete;
 
-  // Reports what is waiting, clears what was reported if that is asked for, and ends the thread. Idempotent.
+  // Says that it is to end: the thread reports what is waiting, or clears what was reported if that is asked for.
+  // Stop() then waits for it. Both are idempotent.
+  void BeginStop();
   void Stop();
 
   const EngineOptions& engine() const { return engine_; }
