@@ -34,6 +34,7 @@ void Bridge::Shutdown(absl::Duration grace) {
   if (std::exchange(stopped_, true)) return;
   const absl::Time deadline = absl::Now() + grace;
   if (http_ != nullptr) http_->Stop();
+  for (const auto& worker : workers_) worker->BeginStop();
   for (const auto& worker : workers_) worker->Stop();
   daemons_.Flush(deadline);
   logger_->Info("stopped");

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -78,11 +79,14 @@ class QueueWaker {
 // One connection, used by the sender's thread alone.
 class DaemonConnection {
  public:
-  // Errors: whatever files cannot be read; Unavailable when nobody answers in time.
+  // `giving_up` and, once it is open, `stopping` say when to wait no longer. Errors: whatever files cannot be read;
+  // Unavailable when nobody answers in time.
   static absl::StatusOr<std::unique_ptr<DaemonConnection>> Open(const std::string& address, const std::string& host,
                                                                 const ReportOptions& options, QueueWaker* waker,
-                                                                const std::function<bool()>& stopping) {
+                                                                std::function<bool()> giving_up,
+                                                                std::function<bool()> stopping) {
     std::unique_ptr<DaemonConnection> connection(new DaemonConnection(options, waker));
+    connection->stopping_ = std::move(giving_up);
     ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
     if (!options.token_file.empty()) {
       ASSIGN_OR_RETURN(const std::string token, ReadSecret(options.token_file));
@@ -102,10 +106,11 @@ class DaemonConnection {
     connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
     const absl::Time give_up_at = absl::Now() + kConnectTimeout;
     while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
-      if (stopping() || absl::Now() > give_up_at) return absl::UnavailableError("cannot connect");
+      if (connection->stopping_() || absl::Now() > give_up_at) return absl::UnavailableError("cannot connect");
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
     if (!connection->base_wire_) RETURN_IF_ERROR(connection->StartStream());
+    connection->stopping_ = std::move(stopping);
     return connection;
   }
 
@@ -148,15 +153,13 @@ class DaemonConnection {
   }
 
   // Ends the stream and waits for the daemon to have taken all of it.
-  void Finish(absl::Time deadline) {
+  void Finish() {
     if (base_wire_ || writing_) return;
     stream_->WritesDone(TagOf(kHalfClose));
-    if (!Await(kHalfClose, deadline - absl::Now())) return;
+    if (!Complete(kHalfClose, context_.get())) return;
     stream_->Finish(&status_, TagOf(kFinish));
     finished_ = true;
-    if (Await(kFinish, deadline - absl::Now())) return;
-    context_->TryCancel();
-    Drain(kFinish);
+    Complete(kFinish, context_.get());
   }
 
  private:
@@ -187,16 +190,17 @@ class DaemonConnection {
     if (!authorization_.empty()) context->AddMetadata("authorization", authorization_);
   }
 
-  // The next event but wake-ups is `tag`, and went well.
-  bool Await(Tag tag, absl::Duration timeout) {
-    const auto deadline = Deadline(timeout);
+  // Waits for an operation of the call to end, and says whether it went well. At `deadline`, or when it is time to
+  // stop, the call is cancelled.
+  bool Complete(Tag tag, grpc::ClientContext* context, absl::Time deadline = absl::InfiniteFuture()) {
     void* got = nullptr;
     bool ok = false;
-    while (queue_.AsyncNext(&got, &ok, deadline) == grpc::CompletionQueue::GOT_EVENT) {
-      if (got != TagOf(kWake)) return got == TagOf(tag) && ok;
-      waker_->OnWoken();
+    while (true) {
+      const bool has_event = queue_.AsyncNext(&got, &ok, Deadline(kLook)) == grpc::CompletionQueue::GOT_EVENT;
+      if (has_event && got == TagOf(tag)) return ok;
+      if (has_event && got == TagOf(kWake)) waker_->OnWoken();
+      if (stopping_() || absl::Now() > deadline) context->TryCancel();
     }
-    return false;
   }
 
   // Takes events until `last`, or the end of the queue.
@@ -213,7 +217,8 @@ class DaemonConnection {
     Prepare(context_.get());
     stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
     stream_->StartCall(TagOf(kStart));
-    return Await(kStart, kConnectTimeout) ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
+    const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
+    return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
   }
 
   // Whether the daemon lacks the extension fields, as far as it tells: one without reflection is taken for an old one.
@@ -233,20 +238,20 @@ class DaemonConnection {
     grpc::GenericStub generic(channel_);
     const auto call = generic.PrepareCall(&context, kReflection, &queue_);
     call->StartCall(TagOf(kStart));
-    bool answered = Await(kStart, absl::InfiniteDuration());
+    bool answered = Complete(kStart, &context);
     if (answered) {
       call->Write(message, TagOf(kWrite));
-      answered = Await(kWrite, absl::InfiniteDuration());
+      answered = Complete(kWrite, &context);
     }
     grpc::ByteBuffer answer;
     if (answered) {
       call->Read(&answer, TagOf(kRead));
-      answered = Await(kRead, absl::InfiniteDuration());
+      answered = Complete(kRead, &context);
     }
     if (answered) context.TryCancel();
     grpc::Status status;
     call->Finish(&status, TagOf(kFinish));
-    Drain(kFinish);
+    Complete(kFinish, &context);
     if (answered) return !DescribesExtensions(answer);
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return true;
     return absl::UnavailableError(absl::StrCat("cannot tell its wire: ", status.error_message()));
@@ -312,10 +317,15 @@ class DaemonConnection {
     Prepare(&context);
     context.set_deadline(Deadline(options_.write_timeout));
     wire::Ack ack;
-    const auto stream = stub_->ReportCacheState(&context, &ack);
-    stream->Write(base);
-    stream->WritesDone();
-    return Note(stream->Finish());
+    const auto stream = stub_->PrepareAsyncReportCacheState(&context, &ack, &queue_);
+    stream->StartCall(TagOf(kStart));
+    if (Complete(kStart, &context)) {
+      stream->WriteLast(base, grpc::WriteOptions(), TagOf(kWrite));
+      Complete(kWrite, &context);
+    }
+    stream->Finish(&status_, TagOf(kFinish));
+    Complete(kFinish, &context);
+    return status_.ok();
   }
 
   bool Publish(const CacheStateUpdate& update, wire::CacheEvent::Type type, const std::string& hash) {
@@ -331,16 +341,16 @@ class DaemonConnection {
     Prepare(&context);
     context.set_deadline(Deadline(options_.write_timeout));
     wire::Ack ack;
-    return Note(stub_->PublishEvent(&context, event, &ack));
-  }
-
-  bool Note(grpc::Status status) {
-    status_ = std::move(status);
+    const auto call = stub_->PrepareAsyncPublishEvent(&context, event, &queue_);
+    call->StartCall();
+    call->Finish(&ack, &status_, TagOf(kFinish));
+    Complete(kFinish, &context);
     return status_.ok();
   }
 
   const ReportOptions& options_;
   QueueWaker* const waker_;
+  std::function<bool()> stopping_;
   std::string authorization_;  // "" = none
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<wire::InferenceCache::Stub> stub_;
@@ -402,8 +412,9 @@ void DaemonLink::Run() {
   absl::Duration pause = kFirstPause;
   bool failing = false;  // logged
   while (!stopping() && !flushing_) {
-    auto connection =
-        DaemonConnection::Open(address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; });
+    auto connection = DaemonConnection::Open(
+        address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; },
+        [this] { return stopping(); });
     if (!connection.ok()) {
       if (!std::exchange(failing, true)) {
         logger_->Warn("daemon_unreachable",
@@ -448,7 +459,7 @@ void DaemonLink::Serve(DaemonConnection* connection) {
         write_deadline = absl::Now() + options_->write_timeout;
         if (!connection->writing()) continue;
       } else if (flushing_) {
-        connection->Finish(absl::FromUnixMicros(stop_at_us_));
+        connection->Finish();
         return;
       }
     } else if (absl::Now() > write_deadline) {

@@ -17,29 +17,52 @@ namespace {
 
 constexpr std::string_view kDnsPrefix = "dns:";
 constexpr int kMissingForGood = 3;
-constexpr size_t kMaxResolved = 64;  // addresses of one name
+constexpr size_t kMaxResolved = 64;                        // addresses of one name
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often a lookup looks whether it is told to stop
 
 std::string HostOf(const std::string& host_port) { return host_port.substr(0, host_port.rfind(':')); }
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port) {
-  const std::string host = HostOf(host_port);
-  const std::string port = host_port.substr(host.size() + 1);
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return absl::UnavailableError(gai_strerror(error));
+absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port,
+                                                         const std::function<bool()>& stopping) {
+  // What the C library works on beside us; it may be at it still when nobody waits for it any more.
+  struct Lookup {
+    std::string host;
+    std::string port;
+    addrinfo hints = {};
+    gaicb request = {};
+    ~Lookup() {
+      if (request.ar_result != nullptr) freeaddrinfo(request.ar_result);
+    }
+  };
+  auto lookup = std::make_unique<Lookup>();
+  lookup->host = HostOf(host_port);
+  lookup->port = host_port.substr(lookup->host.size() + 1);
+  lookup->hints.ai_socktype = SOCK_STREAM;
+  lookup->hints.ai_flags = AI_NUMERICSERV;
+  lookup->request.ar_name = lookup->host.c_str();
+  lookup->request.ar_service = lookup->port.c_str();
+  lookup->request.ar_request = &lookup->hints;
+  gaicb* requests[] = {&lookup->request};
+  int error = getaddrinfo_a(GAI_NOWAIT, requests, 1, nullptr);
+  while (error == 0 && (error = gai_error(&lookup->request)) == EAI_INPROGRESS) {
+    if (stopping()) {
+      if (gai_cancel(&lookup->request) != EAI_CANCELED) (void)lookup.release();  // the library's for good
+      return absl::UnavailableError("told to stop");
+    }
+    const timespec wait = absl::ToTimespec(kLook);
+    gai_suspend(requests, 1, &wait);
+    error = 0;
   }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
   std::set<std::string> addresses;
-  for (const addrinfo* one = found; one != nullptr && addresses.size() < kMaxResolved; one = one->ai_next) {
+  for (const addrinfo* one = lookup->request.ar_result; one != nullptr && addresses.size() < kMaxResolved;
+       one = one->ai_next) {
     char text[NI_MAXHOST];
     if (getnameinfo(one->ai_addr, one->ai_addrlen, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) continue;
     const bool v6 = one->ai_family == AF_INET6;
-    addresses.insert(v6 ? absl::StrCat("[", text, "]:", port) : absl::StrCat(text, ":", port));
+    addresses.insert(v6 ? absl::StrCat("[", text, "]:", lookup->port) : absl::StrCat(text, ":", lookup->port));
   }
   return std::vector<std::string>(addresses.begin(), addresses.end());
 }
@@ -49,13 +72,15 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
   for (const std::string& daemon : options_->daemons) {
     if (daemon.starts_with(kDnsPrefix)) {
       names_.push_back(daemon.substr(kDnsPrefix.size()));
-    } else {
-      fixed_links_.push_back(std::make_shared<DaemonLink>(daemon, "", options_, logger_));
+    } else if (!fixed_links_.contains(daemon)) {
+      fixed_links_[daemon] = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
     }
   }
+  auto links = std::make_shared<Links>();
+  for (const auto& [address, link] : fixed_links_) links->push_back(link);
   {
     MutexLock lock(&mutex_);
-    links_ = std::make_shared<Links>(fixed_links_);
+    links_ = std::move(links);
   }
   if (names_.empty()) return;
   thread_ = std::thread([this] { Run(); });
@@ -71,6 +96,11 @@ void DaemonSet::StopResolving() {
   }
   stopped_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+bool DaemonSet::stopping() const {
+  MutexLock lock(&mutex_);
+  return stopping_;
 }
 
 std::shared_ptr<const DaemonSet::Links> DaemonSet::links() const {
@@ -92,35 +122,37 @@ void DaemonSet::Run() {
 void DaemonSet::Resolve() {
   Links gone;  // ends outside of the locks
   MutexLock resolving(&resolving_);
+  std::map<std::string, std::shared_ptr<DaemonLink>> found;
   for (const std::string& name : names_) {
-    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name);
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stopping(); });
+    if (stopping()) return;
+    std::map<std::string, int>& known = resolved_[name];
     if (!answer.ok() || answer->empty()) {
       if (unresolved_.insert(name).second) logger_->Warn("daemons_unresolved", {{"name", name}});
-      continue;
+    } else {
+      unresolved_.erase(name);
+      for (auto& [address, missing] : known) ++missing;
+      for (const std::string& address : *answer) known[address] = 0;
+      std::erase_if(known, [](const auto& one) { return one.second >= kMissingForGood; });
     }
-    unresolved_.erase(name);
-    std::map<std::string, Resolved>& known = resolved_[name];
-    for (const std::string& address : *answer) {
-      Resolved& one = known[address];
-      one.missing = 0;
-      if (one.link != nullptr) continue;
+    for (const auto& [address, missing] : known) {
+      if (fixed_links_.contains(address)) continue;
+      std::shared_ptr<DaemonLink>& link = found[address];
+      if (link == nullptr) link = std::move(resolved_links_[address]);
+      if (link != nullptr) continue;
       logger_->Info("daemon_found", {{"name", name}, {"address", address}});
-      one.link = std::make_shared<DaemonLink>(address, HostOf(name), options_, logger_);
-    }
-    for (auto one = known.begin(); one != known.end();) {
-      const bool there = std::find(answer->begin(), answer->end(), one->first) != answer->end();
-      if (there || ++one->second.missing < kMissingForGood) {
-        ++one;
-        continue;
-      }
-      logger_->Info("daemon_gone", {{"name", name}, {"address", one->first}});
-      gone.push_back(std::move(one->second.link));
-      one = known.erase(one);
+      link = std::make_shared<DaemonLink>(address, HostOf(name), options_, logger_);
     }
   }
-  auto links = std::make_shared<Links>(fixed_links_);
-  for (const auto& [name, addresses] : resolved_) {
-    for (const auto& [address, one] : addresses) links->push_back(one.link);
+  for (auto& [address, link] : resolved_links_) {
+    if (link == nullptr) continue;
+    logger_->Info("daemon_gone", {{"address", address}});
+    gone.push_back(std::move(link));
+  }
+  resolved_links_ = std::move(found);
+  auto links = std::make_shared<Links>();
+  for (const auto* all : {&fixed_links_, &resolved_links_}) {
+    for (const auto& [address, link] : *all) links->push_back(link);
   }
   MutexLock lock(&mutex_);
   links_ = std::move(links);

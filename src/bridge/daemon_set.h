@@ -1,4 +1,5 @@
-// DaemonSet: links to all the daemons that are configured, and to all that a DNS name resolves to now.
+// DaemonSet: links to all the daemons that are configured, and to all that a DNS name resolves to now; one to each
+// address, however often it is named.
 //
 // Names are resolved again and again. An address that is new gets a link; one that has been missing from several
 // answers in a row loses it. A name that does not resolve changes nothing. Thread-safe.
@@ -23,9 +24,11 @@
 
 namespace icache {
 
-// The addresses of "HOST:PORT", each as "IP:PORT".
-using Resolver = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& host_port)>;
-absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port);
+// The addresses of "HOST:PORT", each as "IP:PORT". Waits no longer once `stopping` holds. Errors: Unavailable.
+using Resolver = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& host_port,
+                                                                        const std::function<bool()>& stopping)>;
+absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port,
+                                                         const std::function<bool()>& stopping);
 
 class DaemonSet {
  public:
@@ -46,22 +49,20 @@ class DaemonSet {
   void Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  struct Resolved {
-    std::shared_ptr<DaemonLink> link;
-    int missing = 0;  // answers in a row without it
-  };
-
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void StopResolving() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const ReportOptions* const options_;
   Logger* const logger_;
   const Resolver resolver_;
-  std::vector<std::string> names_;  // to resolve; fixed
-  Links fixed_links_;               // fixed
+  std::vector<std::string> names_;                                  // to resolve; fixed
+  std::map<std::string, std::shared_ptr<DaemonLink>> fixed_links_;  // by address; fixed
 
-  Mutex resolving_;                                                                              // before mutex_
-  std::map<std::string, std::map<std::string, Resolved>> resolved_ ABSL_GUARDED_BY(resolving_);  // name -> address
+  Mutex resolving_;  // before mutex_
+  // By name and address: answers in a row without it.
+  std::map<std::string, std::map<std::string, int>> resolved_ ABSL_GUARDED_BY(resolving_);
+  std::map<std::string, std::shared_ptr<DaemonLink>> resolved_links_ ABSL_GUARDED_BY(resolving_);  // by address
   std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
 
   mutable Mutex mutex_;

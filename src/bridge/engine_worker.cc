@@ -61,8 +61,13 @@ absl::StatusOr<std::unique_ptr<EngineWorker>> EngineWorker::Start(const EngineOp
 
 EngineWorker::~EngineWorker() { Stop(); }
 
-void EngineWorker::Stop() {
+void EngineWorker::BeginStop() {
   stopping_ = true;
+  if (scraper_ != nullptr) scraper_->BeginStop();
+}
+
+void EngineWorker::Stop() {
+  BeginStop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -74,9 +79,15 @@ absl::Status EngineWorker::Open(EventContext* context) {
   options.ledger.ttl = report_.ttl;
   options.ledger.max_blocks = engine_.max_blocks;
   if (engine_.block_size > 0) options.ledger.block_size = engine_.block_size;
-  options.max_ranks = static_cast<size_t>(engine_.ranks);
   for (int32_t rank = 0; rank < engine_.ranks; ++rank) {
     const size_t index = streams_.size();
+    if (engine_.ranks > 1) {
+      options.rank = rank;
+      options.may_take_rank = [this, index](int64_t taken) {
+        const bool full = rank_streams_.size() >= static_cast<size_t>(engine_.ranks);
+        return !full && rank_streams_.try_emplace(taken, index).second;
+      };
+    }
     streams_.push_back({std::make_unique<EngineStream>(
         options, [this, index](uint64_t from) { sockets_[index]->RequestReplay(from); })});
     EngineStream* stream = streams_.back().events.get();
@@ -121,13 +132,10 @@ void EngineWorker::Run() {
     if (waited || changes >= report_.batch_blocks) Report(now);
   }
   const absl::Time now = clock_->Now();
-  Report(now);
   if (report_.clear_on_exit) {
-    for (auto& [key, replica] : replicas_) {
-      const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
-      clear->set_clear(true);
-      PushToAll(replica, clear, now);
-    }
+    ClearAll(now);
+  } else {
+    Report(now);
   }
   PublishStats(GatherStats());
 }
@@ -135,8 +143,9 @@ void EngineWorker::Run() {
 void EngineWorker::Tick(absl::Time now) {
   next_tick_ = now + kTick;
   for (size_t i = 0; i < streams_.size(); ++i) {
-    streams_[i].events->OnTick(now);
     LookForGoneEngine(i, now);
+    // What is gone is not asked for a replay either, until it connects again.
+    if (!streams_[i].gone) streams_[i].events->OnTick(now);
   }
   FindReplicas();
   Report(now);
@@ -170,6 +179,7 @@ void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
   stream.gone = true;
   ++times_gone_;
   logger_->Warn("engine_gone", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  sockets_[index]->Discard();
   stream.events->OnEngineGone(now);
 }
 
@@ -228,7 +238,7 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
       // What an earlier bridge claimed lives on until the lapse ends, if this process cannot tell better.
       const bool clear = need == Outbox::Need::kEverything || !state->claims_unknown();
       outbox->Restart(replica->id, WriteAll(replica, now, clear));
-    } else if (refresh || (refresh_base && outbox->base_wire())) {
+    } else if ((refresh || (refresh_base && outbox->base_wire())) && outbox->MayTellAgain(replica->id)) {
       outbox->PushAgain(replica->id, WriteAll(replica, now, /*clear=*/false));
     }
   }
@@ -277,6 +287,18 @@ void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
 void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
+}
+
+void EngineWorker::ClearAll(absl::Time now) {
+  const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+  for (auto& [key, replica] : replicas_) {
+    const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    clear->set_clear(true);
+    for (const auto& link : *links) {
+      const bool told = link->outbox()->NeedOf(replica.id) != Outbox::Need::kEverythingAtFirst;
+      if (told) link->outbox()->Restart(replica.id, {{clear, 1, now}});
+    }
+  }
 }
 
 EngineWorker::Stats EngineWorker::GatherStats() const {

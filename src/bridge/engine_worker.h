@@ -64,7 +64,9 @@ class EngineWorker {
   EngineWorker(const EngineWorker&) = delete;
   EngineWorker& operator=(const EngineWorker&) = delete;
 
-  // Reports what is waiting, clears what was reported if that is asked for, and ends the thread. Idempotent.
+  // Says that it is to end: the thread reports what is waiting, or clears what was reported if that is asked for.
+  // Stop() then waits for it. Both are idempotent.
+  void BeginStop();
   void Stop();
 
   const EngineOptions& engine() const { return engine_; }
@@ -103,6 +105,8 @@ class EngineWorker {
   static bool MayLease(const Replica& replica);
   void RenewLeases(absl::Time now);
   void ReportStats(const EngineStats& stats, absl::Time now);
+  // Clears all that was told, in place of what waits.
+  void ClearAll(absl::Time now);
   void PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now);
   std::vector<icache::Report> WriteAll(Replica* replica, absl::Time now, bool clear);
   Stats GatherStats() const;
@@ -119,6 +123,7 @@ class EngineWorker {
   // The thread's own.
   std::vector<std::unique_ptr<EventSocket>> sockets_;
   std::vector<Stream> streams_;                                        // side by side with sockets_
+  std::map<int64_t, size_t> rank_streams_;                             // the stream of each rank; at most engine_.ranks
   std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
   std::unique_ptr<MetricsScraper> scraper_;                            // null without a URL
   absl::Time changed_at_ = absl::InfiniteFuture();                     // of the oldest change not reported

@@ -1,6 +1,7 @@
 #include "bridge/event_socket.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <zmq.hpp>
 
@@ -13,8 +14,11 @@ namespace icache {
 namespace {
 
 constexpr uint64_t kEndOfReplay = UINT64_MAX;
-constexpr int kReceiveQueue = 10'000;  // messages
-constexpr size_t kMaxFrames = 8;       // of a message; more are skipped
+// Messages that a socket queues. ZeroMQ counts no bytes, so it is few of the longest; the rest waits at the engine,
+// whose queue is made for it.
+constexpr int kReceiveQueue = 16;
+constexpr size_t kMaxBytesAtOnce = 4 << 20;  // and one message more; before other streams and reports have their turn
+constexpr size_t kMaxFrames = 8;             // of a message; more are skipped
 
 // The frames of one message; empty when there is none now.
 std::vector<zmq::message_t> ReceiveFrames(zmq::socket_t* socket) {
@@ -31,24 +35,56 @@ std::vector<zmq::message_t> ReceiveFrames(zmq::socket_t* socket) {
 
 std::string_view TextOf(const zmq::message_t& frame) { return {frame.data<char>(), frame.size()}; }
 
-// Counts the publishers that are there.
+// Knows which publishers are there, by the descriptors of their connections. Whoever can reach a port that is bound may
+// connect without being one: a probe is a connection whose handshake never ends, and its end is nobody's loss.
 class ConnectionMonitor final : public zmq::monitor_t {
  public:
-  bool connected() const { return connections_ > 0; }
+  static constexpr int kEvents =
+      ZMQ_EVENT_CONNECTED | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+
+  bool connected() const {
+    return std::any_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.is_publisher; });
+  }
   // Whether a lost connection has been made again. True once each time.
   bool TakeReconnected() { return std::exchange(reconnected_, false); }
+  // A message has come through `descriptor`.
+  void OnMessage(int descriptor) {
+    const auto found = Find(descriptor);
+    if (found != connections_.end()) found->is_publisher = true;
+  }
 
+  void on_event_connected(const zmq_event_t& event, const char*) override { Open(event.value); }
+  void on_event_accepted(const zmq_event_t& event, const char*) override { Open(event.value); }
   void on_event_handshake_succeeded(const zmq_event_t&, const char*) override {
-    ++connections_;
+    // It does not say whose. A publisher shakes hands at once, so it is the latest; a message corrects the choice.
+    const auto latest = std::find_if(connections_.rbegin(), connections_.rend(),
+                                     [](const Connection& connection) { return !connection.is_publisher; });
+    if (latest != connections_.rend()) latest->is_publisher = true;
     reconnected_ |= std::exchange(lost_, false);
   }
-  void on_event_disconnected(const zmq_event_t&, const char*) override {
-    if (connections_ > 0) --connections_;
-    lost_ = true;
-  }
+  void on_event_disconnected(const zmq_event_t& event, const char*) override { Close(event.value); }
 
  private:
-  int connections_ = 0;
+  struct Connection {
+    int descriptor;
+    bool is_publisher = false;
+  };
+  void Open(int descriptor) {
+    Close(descriptor);
+    connections_.push_back({descriptor});
+  }
+  void Close(int descriptor) {
+    const auto found = Find(descriptor);
+    if (found == connections_.end()) return;
+    lost_ |= found->is_publisher;
+    connections_.erase(found);
+  }
+  std::vector<Connection>::iterator Find(int descriptor) {
+    return std::find_if(connections_.begin(), connections_.end(),
+                        [&](const Connection& connection) { return connection.descriptor == descriptor; });
+  }
+
+  std::vector<Connection> connections_;  // that are open, in the order in which they were made
   bool lost_ = false;
   bool reconnected_ = false;
 };
@@ -71,27 +107,29 @@ struct EventSocket::Impl {
   EventSocketHandlers handlers;
   int64_t malformed = 0;
 
-  // Whether there was a message.
-  bool ReceiveLive() {
-    const std::vector<zmq::message_t> frames = ReceiveFrames(&events);
-    if (frames.empty()) return false;
+  // These say how many bytes the message had; nullopt when there is none.
+
+  std::optional<size_t> ReceiveLive() {
+    std::vector<zmq::message_t> frames = ReceiveFrames(&events);
+    if (frames.empty()) return std::nullopt;
+    monitor.OnMessage(zmq_msg_get(frames[0].handle(), ZMQ_SRCFD));
     if (frames.size() != 3 || frames[1].size() != kPackedHashBytes) {
       ++malformed;
     } else {
       handlers.live(LoadBigEndian64(frames[1].data<char>()), TextOf(frames[2]));
     }
-    return true;
+    return frames.back().size();
   }
 
-  bool ReceiveReplayed() {
-    if (!replay) return false;
+  std::optional<size_t> ReceiveReplayed() {
+    if (!replay) return std::nullopt;
     const std::vector<zmq::message_t> frames = ReceiveFrames(&replay);
-    if (frames.empty()) return false;
+    if (frames.empty()) return std::nullopt;
     // An empty delimiter may come first.
     const size_t count = frames.size();
     if (count < 2 || count > 3 || (count == 3 && !frames[0].empty()) || frames[count - 2].size() != kPackedHashBytes) {
       ++malformed;
-      return true;
+      return frames.back().size();
     }
     const uint64_t sequence = LoadBigEndian64(frames[count - 2].data<char>());
     if (sequence == kEndOfReplay) {
@@ -100,7 +138,7 @@ struct EventSocket::Impl {
     } else {
       handlers.replayed(sequence, TextOf(frames[count - 1]));
     }
-    return true;
+    return frames.back().size();
   }
 };
 
@@ -122,13 +160,14 @@ absl::StatusOr<std::unique_ptr<EventSocket>> EventSocket::Open(EventContext* con
     socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxPayloadBytes));
     socket.set(zmq::sockopt::reconnect_ivl, 100);
     socket.set(zmq::sockopt::reconnect_ivl_max, 5000);
+    socket.set(zmq::sockopt::handshake_ivl, 5000);
     // Finds a peer that is gone without a word.
     socket.set(zmq::sockopt::heartbeat_ivl, 5000);
     socket.set(zmq::sockopt::heartbeat_timeout, 15'000);
     socket.set(zmq::sockopt::subscribe, topic);
     // A name that no other socket of the context has.
     const std::string monitor = absl::StrCat("inproc://monitor-", absl::Hex(reinterpret_cast<uintptr_t>(impl.get())));
-    impl->monitor.init(socket, monitor, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+    impl->monitor.init(socket, monitor, ConnectionMonitor::kEvents);
     if (IsBindEndpoint(events)) {
       socket.bind(events);
     } else {
@@ -158,10 +197,28 @@ void EventSocket::Receive(size_t max_messages) {
     while (impl_->monitor.check_event(0)) {
     }
     if (impl_->monitor.TakeReconnected()) impl_->handlers.reconnected();
-    size_t received = 0;
-    while (received < max_messages && impl_->ReceiveReplayed()) ++received;
-    while (received < max_messages && impl_->ReceiveLive()) ++received;
+    size_t messages = 0;
+    size_t bytes = 0;
+    const auto take_all = [&](auto receive) {
+      while (messages < max_messages && bytes < kMaxBytesAtOnce) {
+        const std::optional<size_t> size = receive();
+        if (!size.has_value()) return;
+        ++messages;
+        bytes += *size;
+      }
+    };
+    take_all([&] { return impl_->ReceiveReplayed(); });
+    take_all([&] { return impl_->ReceiveLive(); });
   } catch (const zmq::error_t&) {  // interrupted, or the context ends
+  }
+}
+
+void EventSocket::Discard() {
+  impl_->replay.close();
+  try {
+    while (!ReceiveFrames(&impl_->events).empty()) {
+    }
+  } catch (const zmq::error_t&) {  // the context ends
   }
 }
 

@@ -49,8 +49,10 @@ class EventSocket {
 
   // Waits until one of `sockets` has something, or for `timeout`.
   static void WaitForAny(const std::vector<std::unique_ptr<EventSocket>>& sockets, absl::Duration timeout);
-  // Hands on what has come, at most `max_messages` of it.
+  // Hands on what has come, at most `max_messages` of it, and less of long ones.
   void Receive(size_t max_messages);
+  // Throws away what has come, and ends a replay.
+  void Discard();
   // Asks for the batches from `from` on, in place of an earlier request.
   void RequestReplay(uint64_t from);
 

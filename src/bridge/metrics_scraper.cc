@@ -35,6 +35,7 @@ std::optional<std::string> Fetch(CURL* curl, const std::string& url, absl::Durat
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_FAILONERROR, 1L);
+  curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // waits for no name at the end
   curl_easy_setopt(curl, CURLOPT_PROXY, "");
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(absl::ToInt64Milliseconds(timeout)));
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &AppendTo);
@@ -54,12 +55,16 @@ MetricsScraper::MetricsScraper(const EngineOptions* options, absl::Duration inte
 }
 
 MetricsScraper::~MetricsScraper() {
+  BeginStop();
+  thread_.join();
+}
+
+void MetricsScraper::BeginStop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
   }
   stopped_.notify_all();
-  thread_.join();
 }
 
 bool MetricsScraper::stopping() const {

@@ -24,6 +24,8 @@ class MetricsScraper {
   MetricsScraper(const MetricsScraper&) = delete;
   MetricsScraper& operator=(const MetricsScraper&) = delete;
 
+  // Says that it is to end, which the destructor then waits for.
+  void BeginStop() ABSL_LOCKS_EXCLUDED(mutex_);
   // What the last scrape said; each once.
   std::optional<EngineStats> TakeStats() ABSL_LOCKS_EXCLUDED(mutex_);
   // Failed scrapes in a row, and since the start.

@@ -282,11 +282,14 @@ const Setting<Options>* Find(const std::vector<Setting<Options>>& settings, Key 
 
 // ---- The file -----------------------------------------------------------------------------------------------------
 
+// Keys and flags whose value is bad, which has been said: they are not missing. A key is its path in the file.
+using BadKeys = std::set<std::string>;
+
 class FileReader {
  public:
   FileReader(const FileProblems& problems, BridgeOptions* options, EngineOptions* defaults,
-             std::vector<const YamlNode*>* engines)
-      : problems_(problems), options_(options), defaults_(defaults), engines_(engines) {}
+             std::vector<const YamlNode*>* engines, BadKeys* bad_keys)
+      : problems_(problems), options_(options), defaults_(defaults), engines_(engines), bad_keys_(bad_keys) {}
 
   void Read(const YamlNode& document) {
     ForEachField(document, "", [&](const YamlNode::Field& field) {
@@ -339,7 +342,9 @@ class FileReader {
     const auto read = [&](const YamlNode& value, const std::string& value_path) {
       const absl::StatusOr<Scalar> scalar = ScalarOf(value);
       const absl::Status set = scalar.ok() ? setting.set(*scalar, options) : scalar.status();
-      if (!set.ok()) problems_.Add(value.place, value_path, std::string(set.message()));
+      if (set.ok()) return;
+      problems_.Add(value.place, value_path, std::string(set.message()));
+      bad_keys_->insert(path);
     };
     if (setting.form != Form::kList || node.kind != YamlNode::Kind::kSequence) return read(node, path);
     for (size_t i = 0; i < node.items.size(); ++i) read(*node.items[i], absl::StrCat(path, "[", i, "]"));
@@ -349,6 +354,7 @@ class FileReader {
   BridgeOptions* const options_;
   EngineOptions* const defaults_;
   std::vector<const YamlNode*>* const engines_;
+  BadKeys* const bad_keys_;
 };
 
 // ---- The command line ---------------------------------------------------------------------------------------------
@@ -411,25 +417,45 @@ void ApplyFlags(const std::vector<GivenFlag>& given, const std::vector<Setting<O
   }
 }
 
-void CheckEngine(const std::string& name, EngineOptions* engine, const BridgeEnvironment& environment,
-                 Problems* problems) {
-  const auto require = [&](bool holds, const char* what) {
-    if (!holds) problems->Add(absl::StrCat(name, what));
+// The flags that are named on the command line, whether or not they have a value.
+BadKeys NamedFlags(int argc, const char* const* argv) {
+  BadKeys flags;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    flags.emplace(argument.substr(0, argument.find('=')));
+  }
+  return flags;
+}
+
+// `item` is the engine's path in the file, "" for the one that flags describe.
+void CheckEngine(const std::string& item, EngineOptions* engine, const BridgeEnvironment& environment,
+                 const BadKeys& bad_keys, Problems* problems) {
+  const auto problem = [&](std::string_view key, std::string_view what) {
+    const Setting<EngineOptions>& setting = *Find(EngineSettings(), &Setting<EngineOptions>::key, key);
+    problems->Add(item.empty() ? absl::StrCat(std::string(setting.flag), ": ", std::string(what))
+                               : absl::StrCat(item, ".", std::string(key), ": ", std::string(what)));
+  };
+  const auto require = [&](const std::string& value, std::string_view key, std::string_view what) {
+    const Setting<EngineOptions>& setting = *Find(EngineSettings(), &Setting<EngineOptions>::key, key);
+    const bool is_bad = bad_keys.contains(std::string(setting.flag)) ||
+                        bad_keys.contains(absl::StrCat("engine.", std::string(key))) ||
+                        bad_keys.contains(absl::StrCat(item, ".", std::string(key)));
+    if (value.empty() && !is_bad) problem(key, what);
   };
   if (engine->tenant.empty()) engine->tenant = environment.pod_namespace;
   if (engine->replica.empty()) engine->replica = environment.host_name;
   if (engine->hash_scheme.empty()) engine->hash_scheme = std::string(EngineKindName(engine->kind));
   if (engine->metrics_model.empty()) engine->metrics_model = engine->model;
-  require(!engine->model.empty(), "model: is required");
-  require(!engine->events.empty(), "events: is required");
-  require(!engine->tenant.empty(), "tenant: is required, for POD_NAMESPACE is not set");
-  require(!engine->replica.empty(), "replica: is required, for the host has no name");
-  require(engine->replay.empty() || !IsBindEndpoint(engine->replay), "replay: must name a host");
-  for (const std::string& endpoint : {engine->events, engine->replay}) {
+  require(engine->model, "model", "is required");
+  require(engine->events, "events", "is required");
+  require(engine->tenant, "tenant", "is required, for POD_NAMESPACE is not set");
+  require(engine->replica, "replica", "is required, for the host has no name");
+  if (IsBindEndpoint(engine->replay)) problem("replay", "must name a host");
+  for (const auto& [key, endpoint] : {std::pair("events", engine->events), std::pair("replay", engine->replay)}) {
     if (engine->ranks == 1 || endpoint.empty()) continue;
     const int port = PortOf(endpoint).value_or(0);
-    require(endpoint.starts_with("tcp://") && port > 0 && port + engine->ranks - 1 <= kMaxPort,
-            "ranks: need a TCP port each");
+    if (endpoint.starts_with("tcp://") && port > 0 && port + engine->ranks - 1 <= kMaxPort) continue;
+    problem(key, absl::StrFormat("must have a TCP port for each of %d ranks", engine->ranks));
   }
 }
 
@@ -459,6 +485,7 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
 
   BridgeOptions& options = command_line.options;
   EngineOptions defaults;
+  BadKeys bad_keys = NamedFlags(argc, argv);
   if (config.has_value()) {
     const absl::StatusOr<std::string> text = ReadFile(*config, kMaxConfigBytes);
     if (!text.ok()) return Bad(absl::StrCat(*config, ": ", text.status().message()));
@@ -470,7 +497,7 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
         return;
       }
       std::vector<const YamlNode*> engines;
-      FileReader reader(file_problems, &options, &defaults, &engines);
+      FileReader reader(file_problems, &options, &defaults, &engines, &bad_keys);
       reader.Read(document);
       ApplyFlags(given, EngineSettings(), &defaults, &problems);
       for (size_t i = 0; i < engines.size(); ++i) {
@@ -482,7 +509,8 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
   } else {
     ApplyFlags(given, EngineSettings(), &defaults, &problems);
   }
-  if (options.engines.empty()) options.engines.push_back(defaults);
+  const bool has_list = !options.engines.empty();
+  if (!has_list) options.engines.push_back(defaults);
   // The first flag of a list drops what the file says.
   for (const GivenFlag& flag : given) {
     if (flag.flag == "--daemon") options.report.daemons.clear();
@@ -493,16 +521,19 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
   std::set<std::tuple<std::string, std::string, std::string>> replicas;
   for (size_t i = 0; i < options.engines.size(); ++i) {
     EngineOptions& engine = options.engines[i];
-    const std::string name = options.engines.size() == 1 ? "" : absl::StrCat("engines[", i, "].");
-    CheckEngine(name, &engine, environment, &problems);
+    const std::string item = has_list ? absl::StrCat("engines[", i, "]") : "";
+    CheckEngine(item, &engine, environment, bad_keys, &problems);
     if (!replicas.emplace(engine.tenant, engine.model, engine.replica).second) {
-      problems.Add(absl::StrCat(name, "replica: ", Quoted(engine.replica), " is taken by another engine"));
+      problems.Add(absl::StrCat(item, ".replica: ", Quoted(engine.replica), " is taken by another engine"));
     }
   }
   const ReportOptions& report = options.report;
-  if (report.daemons.empty()) problems.Add("daemons: at least one is required");
+  if (report.daemons.empty() && !bad_keys.contains("--daemon") && !bad_keys.contains("report.daemons")) {
+    problems.Add("--daemon: at least one is required");
+  }
   if (report.tls_cert_file.empty() != report.tls_key_file.empty()) {
-    problems.Add("tls_cert_file: needs tls_key_file, and the other way round");
+    problems.Add(report.tls_key_file.empty() ? "--tls-cert-file: needs --tls-key-file"
+                                             : "--tls-key-file: needs --tls-cert-file");
   }
   RETURN_IF_ERROR(problems.ToStatus());
   return command_line;

@@ -51,6 +51,12 @@ void Outbox::Push(ReplicaId replica, const Report& report) {
   wake_();
 }
 
+bool Outbox::MayTellAgain(ReplicaId replica) const {
+  MutexLock lock(&mutex_);
+  const auto found = queues_.find(replica);
+  return found != queues_.end() && !found->second.owed && found->second.uncounted == 0;
+}
+
 void Outbox::PushAgain(ReplicaId replica, const std::vector<Report>& reports) {
   {
     MutexLock lock(&mutex_);

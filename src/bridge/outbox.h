@@ -4,7 +4,8 @@
 // once it is there, each replica is asked to tell everything anew. So is one whose changes pile up beyond the bound:
 // they are thrown away, and it is asked when the daemon is ready to take something.
 //
-//   1. Per replica, waiting changes beyond what the last Restart() brought are at most max_blocks.
+//   1. Per replica, there wait the blocks of one Restart() or PushAgain(), at most max_blocks of changes before it,
+//      and as many behind it.
 //   2. Nothing that a replica pushes is sent unless what it rests on has been sent before.
 //
 // Thread-safe: engines write, one sender reads.
@@ -48,7 +49,10 @@ class Outbox {
   void Restart(ReplicaId replica, std::vector<Report> reports) ABSL_LOCKS_EXCLUDED(mutex_);
   // A change. Ignored while the daemon is owed everything.
   void Push(ReplicaId replica, const Report& report) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Likewise, but not counted: something that was told before.
+  // Whether everything of `replica` may be told again: nothing that was told so still waits, or a slow daemon's queue
+  // would grow without bound.
+  bool MayTellAgain(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // A change that is not counted: something that was told before. Requires MayTellAgain().
   void PushAgain(ReplicaId replica, const std::vector<Report>& reports) ABSL_LOCKS_EXCLUDED(mutex_);
   // The daemon knows no extension field.
   bool base_wire() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -50,15 +50,13 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
       return false;
     }
     ++counts_.restarts;
-    unverified_ = false;
     listener_->OnEngineStart(/*known_from_start=*/sequence == 0);
-  } else if (sequence > next_ || unverified_) {
-    if (sequence > next_) ++counts_.gaps;
+  } else if (sequence > next_) {
+    ++counts_.gaps;
     if (options_.has_replay) {
       AskReplay(Reason::kGap, now);
       return false;
     }
-    unverified_ = false;
     ++counts_.losses;
     listener_->OnLoss();
   }
@@ -100,46 +98,65 @@ void BatchSequencer::AskReplay(Reason reason, absl::Time now) {
 }
 
 void BatchSequencer::AskAgain(absl::Time now) {
-  const bool progress = next_ != replay_->next_at_request;
-  const int attempts = progress ? 1 : replay_->attempts + 1;
+  if (HasProgress()) return RepeatRequest(now);
+  replay_->resting = true;
+  replay_->deadline = now + options_.replay_pause;
+}
+
+void BatchSequencer::RepeatRequest(absl::Time now) {
+  const int attempts = HasProgress() ? 1 : replay_->attempts + 1;
+  const bool has_holes = replay_->has_holes;
   AskReplay(replay_->reason, now);
   replay_->attempts = attempts;
+  replay_->has_holes = has_holes;
 }
 
 void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now) {
-  if (!replay_.has_value()) return;
-  replay_->deadline = now + options_.replay_pause;
+  if (!replay_.has_value() || replay_->resting || sequence < replay_->from) return;
   const bool first = !std::exchange(replay_->answered, true);
-  if (sequence < replay_->from) return;
+  if (first) replay_->deadline = now + options_.replay_pause;
   if (!started_) Begin(sequence);
   if (sequence < next_) {
     // The batch that was applied last, unless this is another engine.
     if (first && sequence + 1 == next_) {
       const KvBatch* batch = Decode(payload);
-      if (batch != nullptr && batch->time != last_time_) return RestartEngine(now);
+      if (batch != nullptr && batch->time != last_time_) {
+        DropWaiting();  // may be of the old one; what is not can be replayed
+        return RestartEngine(now);
+      }
     }
     replay_knows_ = true;
     return;
   }
+  const bool is_waiting = !waiting_.empty() && waiting_.front().sequence <= sequence;
+  if (replay_->reason == Reason::kIdle && !is_waiting) {  // what was lost was the last
+    replay_->reason = Reason::kGap;
+    ++counts_.gaps;
+  }
   if (sequence > next_) {
-    // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way.
-    if (!first) return AskAgain(now);
-    if (replay_->reason != Reason::kGap) ++counts_.gaps;
+    // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way, or has
+    // never been published.
+    if (!first && !replay_->has_holes) {
+      if (!IsExhausted()) return AskAgain(now);
+      replay_->has_holes = true;
+    }
+    if (replay_->reason == Reason::kStart || replay_->reason == Reason::kReconnect) ++counts_.gaps;
     ++counts_.losses;
     listener_->OnLoss();
   }
   replay_knows_ = true;
+  replay_->deadline = now + options_.replay_pause;
   ++counts_.replayed;
   Apply(sequence, Decode(payload));
 }
 
 void BatchSequencer::OnReplayEnd(absl::Time now) {
-  if (!replay_.has_value()) return;
+  if (!replay_.has_value() || replay_->resting) return;
   const bool overlap_missing = started_ && next_ > 0 && !replay_->answered;
   if (overlap_missing && replay_knows_) {
     // The engine has published less than was seen of it, so it has begun anew.
-    RestartEngine(now);
-    return;
+    DropWaiting();
+    return RestartEngine(now);
   }
   // It has published nothing yet, or just now.
   if (!started_ && (waiting_.empty() || waiting_.front().sequence == 0)) Begin(0);
@@ -169,17 +186,13 @@ void BatchSequencer::EndReplay(absl::Time now) {
   const bool still_missing = !waiting_.empty() && waiting_.front().sequence > next_;
   if (still_missing) {
     // The engine sends a batch before it can be replayed, so ask once more if this got us further.
-    if (next_ != replay_->next_at_request || replay_->attempts < options_.max_replay_attempts) {
-      if (replay_->reason == Reason::kIdle) ++counts_.gaps;
-      replay_->reason = started_ ? Reason::kGap : Reason::kStart;
-      AskAgain(now);
-    } else {
-      GiveUp(now);
-    }
+    if (IsExhausted()) return GiveUp(now);
+    if (replay_->reason == Reason::kIdle) ++counts_.gaps;
+    replay_->reason = started_ ? Reason::kGap : Reason::kStart;
+    AskAgain(now);
     return;
   }
   replay_.reset();
-  unverified_ = false;
   TakeWaiting(now);
 }
 
@@ -196,7 +209,7 @@ void BatchSequencer::TakeWaiting(absl::Time now) {
 
 void BatchSequencer::RestartEngine(absl::Time now) {
   ++counts_.restarts;
-  Reset();
+  Forget();
   first_start_ = false;
   listener_->OnEngineStart(/*known_from_start=*/false);
   AskReplay(Reason::kStart, now);
@@ -206,21 +219,16 @@ void BatchSequencer::OnReconnected(absl::Time now) {
   if (!started_) return;
   if (options_.has_replay) {
     AskReplay(Reason::kReconnect, now);
-  } else {
-    unverified_ = true;
+  } else {  // nobody can say what was missed
+    ++counts_.losses;
+    listener_->OnLoss();
   }
 }
 
 void BatchSequencer::OnTick(absl::Time now) {
   if (replay_.has_value()) {
     if (now < replay_->deadline) return;
-    const bool progress = next_ != replay_->next_at_request;
-    if (progress || replay_->attempts < options_.max_replay_attempts) {
-      AskAgain(now);
-    } else {
-      GiveUp(now);
-    }
-    return;
+    return IsExhausted() ? GiveUp(now) : RepeatRequest(now);
   }
   if (!options_.has_replay) return;
   if (started_ && now - idle_since_ < options_.idle_check_interval) return;
@@ -229,10 +237,20 @@ void BatchSequencer::OnTick(absl::Time now) {
 }
 
 void BatchSequencer::Reset() {
+  DropWaiting();
+  Forget();
+}
+
+void BatchSequencer::DropWaiting() {
+  waiting_.clear();
+  waiting_bytes_ = 0;
+}
+
+void BatchSequencer::Forget() {
   started_ = false;
   next_ = 0;
   last_time_ = absl::InfinitePast();
-  unverified_ = replay_knows_ = false;
+  replay_knows_ = false;
   replay_.reset();
 }
 

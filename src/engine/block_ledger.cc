@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "icache/fingerprint/fingerprint.h"
 
 namespace icache {
@@ -13,6 +14,7 @@ constexpr std::string_view kGpu = "GPU";
 constexpr std::string_view kFullAttention = "full_attention";
 constexpr size_t kGpuMedium = 0;
 constexpr size_t kMaxGroups = 256;
+constexpr size_t kMaxMediumBytes = 64;    // of its name that count
 constexpr size_t kMaxPositions = 1024;    // that one hash stands for
 constexpr size_t kMaxAdapterBytes = 512;  // more, the daemon refuses. Source: contract/index.md
 
@@ -63,6 +65,10 @@ void BlockLedger::Store(const BlockStored& event) {
   }
   // The first blocks of a cache continue nothing.
   if (!std::exchange(seen_store_, true) && learning_root_) root_ = event.parent;
+  if (root_.has_value() && absl::c_linear_search(event.block_hashes, *root_)) {
+    root_.reset();  // it is the name of a block
+    learning_root_ = false;
+  }
   if (options_->block_size.value_or(event.block_size) != event.block_size) return drop(BlockDrop::kBlockSize, count);
   std::string_view adapter_name;
   if (!ResolveAdapter(event, &adapter_name)) return drop(BlockDrop::kUnknownAdapter, count);
@@ -166,10 +172,11 @@ bool BlockLedger::ShowsRoot(const BlockStored& event, uint16_t adapter) const {
 
 size_t BlockLedger::MediumOf(std::optional<std::string_view> medium) {
   if (medium.value_or(kGpu) == kGpu) return kGpuMedium;
-  const auto found = std::find(media_.begin(), media_.end(), *medium);
+  const std::string_view name = medium->substr(0, kMaxMediumBytes);
+  const auto found = std::find(media_.begin(), media_.end(), name);
   if (found == media_.end() && media_.size() + 1 == kMedia) return kMedia - 1;
   const size_t index = static_cast<size_t>(found - media_.begin()) + 1;
-  if (found == media_.end()) media_.emplace_back(medium->substr(0, kMaxEngineHashBytes));
+  if (found == media_.end()) media_.emplace_back(name);
   return index;
 }
 
@@ -317,7 +324,7 @@ void BlockLedger::Offload(Id alias, absl::Time at) {
   const absl::Time until = at + options_->ttl;
   blocks_[block].offloaded = true;
   offloaded_[block] = {until, alias};
-  offload_order_.emplace_back(until, block);
+  offload_order_.emplace(until, block);
   MarkChanged(block);
 }
 
@@ -325,14 +332,13 @@ void BlockLedger::EndOffload(Id block, Id kept) {
   blocks_[block].offloaded = false;
   const auto found = offloaded_.find(block);
   if (found->second.alias != kept) FreeAlias(found->second.alias);
+  offload_order_.erase({found->second.until, block});
   offloaded_.erase(found);
 }
 
 void BlockLedger::ExpireOffloaded(absl::Time now) {
-  for (; !offload_order_.empty() && offload_order_.front().first <= now; offload_order_.pop_front()) {
-    const auto [until, id] = offload_order_.front();
-    const auto found = offloaded_.find(id);
-    if (found == offloaded_.end() || found->second.until != until) continue;
+  while (!offload_order_.empty() && offload_order_.begin()->first <= now) {
+    const Id id = offload_order_.begin()->second;
     if (IsSuspect(blocks_[id])) --suspects_;
     ++gone_;
     MarkChanged(id);
@@ -342,7 +348,15 @@ void BlockLedger::ExpireOffloaded(absl::Time now) {
 
 // ---- Loss ---------------------------------------------------------------------------------------------------------
 
-void BlockLedger::Clear(bool known_from_start) {
+void BlockLedger::Restart(bool known_from_start) {
+  Clear();
+  skipped_groups_.clear();
+  root_.reset();
+  seen_store_ = hashes_are_ambiguous_ = false;
+  learning_root_ = known_from_start;
+}
+
+void BlockLedger::Clear() {
   block_ids_.clear();
   alias_ids_.clear();
   blocks_.clear();
@@ -351,14 +365,11 @@ void BlockLedger::Clear(bool known_from_start) {
   free_aliases_.clear();
   adapters_.clear();
   adapter_ids_.clear();
-  skipped_groups_.clear();
   changed_.clear();
   offloaded_.clear();
   offload_order_.clear();
   gone_ = suspects_ = 0;
-  root_.reset();
-  seen_store_ = hashes_are_ambiguous_ = false;
-  learning_root_ = known_from_start;
+  learning_root_ = !seen_store_;
 }
 
 void BlockLedger::MarkSuspect() {
@@ -500,6 +511,8 @@ void BlockLedger::ReportAll(LedgerSink* sink) {
 size_t BlockLedger::memory_bytes() const {
   return blocks_.size() * sizeof(Block) + aliases_.size() * sizeof(Alias) +
          (block_ids_.capacity() + alias_ids_.capacity()) * (sizeof(Id) + 1) +
+         offloaded_.capacity() * (sizeof(std::pair<Id, Offloaded>) + 1) +
+         offload_order_.size() * sizeof(std::pair<absl::Time, Id>) +
          (free_blocks_.capacity() + free_aliases_.capacity() + changed_.capacity()) * sizeof(Id);
 }
 
@@ -524,6 +537,7 @@ absl::Status BlockLedger::CheckInvariants() const {
     while (listed != kNone && listed != id) listed = aliases_[listed].next;
     if (listed != id) return broken("an alias that its hash does not find");
   }
+  if (offload_order_.size() != offloaded_.size()) return broken("a wrong number of offloaded blocks in order");
   size_t held = 0, suspects = 0;
   for (Id id = 0; id < blocks_.size(); ++id) {
     const Block& block = blocks_[id];

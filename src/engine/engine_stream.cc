@@ -19,17 +19,26 @@ Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 }  // namespace
 
-void EngineReplica::Clear(bool known_from_start) {
-  ledger.Clear(known_from_start);
+void EngineReplica::Restart(bool known_from_start) {
+  ledger.Restart(known_from_start);
+  Void();
+}
+
+void EngineReplica::Clear() {
+  ledger.Clear();
+  Void();
+}
+
+void EngineReplica::Void() {
   lapses_.clear();
   claims_unknown_ = false;
   void_ = true;
 }
 
 void EngineReplica::Lapse(absl::Time now, bool claims_unknown) {
-  ledger.MarkIncomplete();
+  if (!claims_unknown) ledger.MarkIncomplete();
   if (ledger.held_blocks() == ledger.suspect_blocks() && !claims_unknown) return;  // nothing more to doubt
-  if (lapses_.size() == kMaxLapses) return Clear(/*known_from_start=*/false);
+  if (lapses_.size() == kMaxLapses) return Clear();
   if (lapses_.empty()) refresh_at_ = now + options_->ttl / 2;
   claims_unknown_ |= claims_unknown;
   ledger.MarkSuspect();
@@ -54,7 +63,7 @@ bool EngineReplica::TakeRefresh(absl::Time now) {
 
 EngineStream::EngineStream(const StreamOptions& options, std::function<void(uint64_t)> request_replay)
     : options_(options), request_replay_(std::move(request_replay)), sequencer_(options.sequencer, this) {
-  if (options_.max_ranks == 1) ReplicaOf(std::nullopt);
+  if (!options_.rank.has_value()) ReplicaOf(std::nullopt);
 }
 
 void EngineStream::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
@@ -86,16 +95,16 @@ void EngineStream::OnEngineGone(absl::Time now) {
 }
 
 EngineReplica* EngineStream::ReplicaOf(Rank rank) {
-  if (options_.max_ranks == 1) rank.reset();
+  rank = options_.rank.has_value() ? rank.value_or(*options_.rank) : Rank();
   const auto found = replicas_.find(rank);
   if (found != replicas_.end()) return found->second.get();
-  if (replicas_.size() == options_.max_ranks) return nullptr;
+  if (rank.has_value() && !options_.may_take_rank(*rank)) return nullptr;
   EngineReplica* replica =
       replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
   if (started_late_) {
     replica->Lapse(now_, /*claims_unknown=*/true);
   } else if (sequencer_.started()) {  // a rank that shows itself later than the stream
-    replica->Clear(/*known_from_start=*/sequencer_.in_sync());
+    replica->Restart(/*known_from_start=*/sequencer_.in_sync());
   }
   return replica;
 }
@@ -123,15 +132,16 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           },
                           [&](const AllBlocksCleared&) {
                             ++counts_.cleared;
-                            replica->Clear(/*known_from_start=*/true);
-                          }},
+                            replica->Clear();
+                          },
+                          [&](const LostRemoval&) { replica->Lapse(now_, /*claims_unknown=*/false); }},
                event);
   }
 }
 
 void EngineStream::OnEngineStart(bool known_from_start) {
   started_late_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Clear(known_from_start);
+  for (const auto& [rank, replica] : replicas_) replica->Restart(known_from_start);
 }
 
 void EngineStream::OnLateStart() {

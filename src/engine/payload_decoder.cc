@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "engine/msgpack_tape.h"
@@ -133,6 +134,7 @@ class Reader {
     const uint32_t tag_at = IsContainer(index) ? TagOf(index) : kAbsent;
     if (tag_at == kAbsent || tape_[tag_at].kind != Kind::kText) {
       ++batch->malformed_events;
+      batch->events.emplace_back(LostRemoval());
       return;
     }
     const std::string_view tag = tape_[tag_at].text();
@@ -190,6 +192,7 @@ class Reader {
     if (Read(index, &event)) return;
     batch->events.pop_back();
     ++batch->malformed_events;
+    if (std::is_same_v<Event, BlockRemoved>) batch->events.emplace_back(LostRemoval());
   }
 
   bool Read(uint32_t index, BlockStored* event) const {

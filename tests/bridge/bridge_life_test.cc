@@ -1,9 +1,14 @@
 // The real icache-bridge between a publisher's random life and the real icached, over real sockets.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -194,7 +199,10 @@ TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
   std::vector<std::unique_ptr<EnginePublisher>> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.push_back(std::make_unique<EnginePublisher>(
-        SimulatedEngineOptions{.seed = 20 + static_cast<uint64_t>(rank), .clears = 0, .rank = rank},
+        // The second leaves it to its port to say which it is.
+        SimulatedEngineOptions{.seed = 20 + static_cast<uint64_t>(rank),
+                               .clears = 0,
+                               .rank = rank == 0 ? std::optional<int64_t>(rank) : std::nullopt},
         PublisherOptions{.loss = 0.01,
                          .events_at = absl::StrCat("tcp://127.0.0.1:", events + rank),
                          .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + rank)}));
@@ -357,6 +365,39 @@ TEST(BridgeLifeTest, ABridgeMayBindWhereTheEngineConnects) {
   EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() > 0; }));
 }
 
+TEST(BridgeLifeTest, AProbeOfABoundPortIsNoEngineThatGoes) {
+  Daemon daemon;
+  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", "tcp://*:0"}));
+  const std::string endpoint = bridge.events_endpoint();
+  const std::string port = endpoint.substr(endpoint.rfind(':') + 1);
+  EnginePublisher publisher({.seed = 19, .clears = 0}, {.replay = false, .connect_to = "tcp://127.0.0.1:" + port});
+  EXPECT_TRUE(Eventually([&] {
+    publisher.Live(1);
+    return bridge.Metric("inferencecache_bridge_batches_total") > 0;
+  }));
+  const double losses = bridge.Metric("inferencecache_bridge_losses_total");  // of what came before it listened
+  for (const char* greeting : {"", "GET / HTTP/1.1\r\n\r\n"}) {
+    const int probe = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(probe, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(send(probe, greeting, strlen(greeting), 0), strlen(greeting));
+    shutdown(probe, SHUT_WR);
+    char answer[256];
+    while (recv(probe, answer, sizeof(answer), 0) > 0) {  // until the bridge is done with it
+    }
+    close(probe);
+  }
+  // What comes behind them is seen behind them.
+  const double batches = bridge.Metric("inferencecache_bridge_batches_total");
+  publisher.Live(100);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_batches_total") > batches; }));
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_engine_connected"), 1);
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_losses_total"), losses);
+}
+
 TEST(BridgeLifeTest, ABridgeThatIsToldSoClearsWhenItEnds) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 10}, {});
@@ -364,6 +405,25 @@ TEST(BridgeLifeTest, ABridgeThatIsToldSoClearsWhenItEnds) {
   publisher.Live(1'000);
   publisher.Settle();
   daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_EQ(daemon.Prefixes(), 0);
+}
+
+TEST(BridgeLifeTest, ADaemonWhoseQueueHasOverflownIsClearedAtTheEnd) {
+  Daemon daemon;
+  EnginePublisher publisher({.seed = 23}, {});
+  BridgeProcess bridge(
+      BridgeFlags(&publisher, {&daemon}, {"--clear-on-exit", "--max-queued-blocks", "1000", "--write-timeout", "1h"}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  daemon.Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] {
+    publisher.Live(10'000);
+    return bridge.Metric("inferencecache_bridge_queue_overflows_total") > 0;
+  }));
+  bridge.Signal(SIGTERM);
+  daemon.Signal(SIGCONT);
   EXPECT_EQ(bridge.Terminate(), 0);
   EXPECT_EQ(daemon.Prefixes(), 0);
 }
@@ -506,6 +566,7 @@ class OldDaemon final : public wire::InferenceCache::Service {
     return grpc::Status::OK;
   }
   grpc::Status PublishEvent(grpc::ServerContext* context, const wire::CacheEvent* event, wire::Ack* ack) override {
+    while (hangs_ && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
     const std::lock_guard lock(mutex_);
     Note(*context);
     if (event->type() == wire::CacheEvent::ALL_CLEARED) held_.clear();
@@ -513,6 +574,9 @@ class OldDaemon final : public wire::InferenceCache::Service {
     ack->set_accepted(true);
     return grpc::Status::OK;
   }
+
+  // From now on no event is answered.
+  void Hang() { hangs_ = true; }
 
   const std::string& address() const { return address_; }
   bool Holds(const HeldContents& expected) {
@@ -538,6 +602,7 @@ class OldDaemon final : public wire::InferenceCache::Service {
 
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  std::atomic<bool> hangs_ = false;
   std::mutex mutex_;  // guards the rest
   std::set<std::pair<std::string, std::string>> held_;
   bool extended_ = false;
@@ -552,6 +617,20 @@ TEST(BridgeLifeTest, AnOlderDaemonGetsTheBaseWire) {
   publisher.Settle();
   EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
   EXPECT_FALSE(daemon.saw_extensions());
+}
+
+TEST(BridgeLifeTest, AnOlderDaemonThatHangsDelaysTheEndByTheGraceAlone) {
+  OldDaemon daemon(grpc::InsecureServerCredentials());
+  EnginePublisher publisher({.seed = 24}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {}, {"--daemon", daemon.address(), "--write-timeout", "1h"}));
+  publisher.Live(500);
+  publisher.Settle();
+  EXPECT_TRUE(Eventually([&] { return daemon.Holds(publisher.engine().Held()); }));
+  daemon.Hang();
+  publisher.Restart();
+  publisher.Live(500);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_restarts_total") > 0; }));
+  EXPECT_EQ(bridge.Terminate(), 0);  // and not in an hour
 }
 
 TEST(BridgeLifeTest, TlsAndTokenAreUsed) {

@@ -3,23 +3,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "absl/time/clock.h"
 
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 class DaemonSetTest : public ::testing::Test {
  protected:
   static ReportOptions Options() {
     ReportOptions options;
-    options.daemons = {"127.0.0.1:1", "dns:icached:9090"};
+    options.daemons = {"127.0.0.1:1", "dns:icached:9090", "127.0.0.1:1", "dns:again:9090"};
     options.resolve_interval = absl::Hours(1);  // by hand
     return options;
   }
@@ -35,10 +41,11 @@ class DaemonSetTest : public ::testing::Test {
   NullLogger logger_;
   Mutex mutex_;
   absl::StatusOr<std::vector<std::string>> answer_ = std::vector<std::string>{};
-  DaemonSet daemons_{&options_, &logger_, [this](const std::string& host_port) {
-                       EXPECT_EQ(host_port, "icached:9090");
+  std::optional<absl::StatusOr<std::vector<std::string>>> again_;  // of another name; nullopt: the same
+  DaemonSet daemons_{&options_, &logger_, [this](const std::string& host_port, const std::function<bool()>&) {
+                       EXPECT_THAT(host_port, AnyOf("icached:9090", "again:9090"));
                        MutexLock lock(&mutex_);
-                       return answer_;
+                       return host_port == "again:9090" && again_.has_value() ? *again_ : answer_;
                      }};
 
   void Answer(absl::StatusOr<std::vector<std::string>> answer) {
@@ -76,10 +83,50 @@ TEST_F(DaemonSetTest, ANameThatDoesNotResolveChangesNothing) {
   EXPECT_EQ(daemons_.links()->size(), 2);
 }
 
+TEST_F(DaemonSetTest, AnAddressThatIsNamedTwiceHasOneLink) {
+  Answer(std::vector<std::string>{"127.0.0.1:1", "10.0.0.1:9090"});
+  EXPECT_THAT(Addresses(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090"));
+}
+
+TEST_F(DaemonSetTest, AnAddressStaysWhileSomeNameStandsForIt) {
+  Answer(std::vector<std::string>{"10.0.0.1:9090"});
+  const auto before = daemons_.links();
+  for (int i = 0; i < 5; ++i) {
+    again_ = std::vector<std::string>{"10.0.0.1:9090"};
+    Answer(std::vector<std::string>{"10.0.0.2:9090"});
+  }
+  EXPECT_THAT(*daemons_.links(), Contains(before->back()));
+}
+
+TEST(DaemonSetStopTest, ANameThatNobodyResolvesDelaysNoEnd) {
+  ReportOptions options;
+  options.daemons = {"dns:icached:9090"};
+  NullLogger logger;
+  DaemonSet daemons(
+      &options, &logger,
+      [](const std::string&, const std::function<bool()>& stopping) -> absl::StatusOr<std::vector<std::string>> {
+        while (!stopping()) absl::SleepFor(absl::Milliseconds(1));
+        return absl::UnavailableError("told to stop");
+      });
+  daemons.Flush(absl::Now() + absl::Hours(1));
+  EXPECT_THAT(*daemons.links(), IsEmpty());
+}
+
 TEST(ResolveBySystemTest, ResolvesANumber) {
-  const auto addresses = ResolveBySystem("127.0.0.1:9090");
+  const auto addresses = ResolveBySystem("127.0.0.1:9090", [] { return false; });
   ASSERT_THAT(addresses, testing::IsOk());
   EXPECT_THAT(*addresses, ElementsAre("127.0.0.1:9090"));
+}
+
+TEST(ResolveBySystemTest, ResolvesALocalName) {
+  const auto addresses = ResolveBySystem("localhost:9090", [] { return false; });
+  ASSERT_THAT(addresses, testing::IsOk());
+  EXPECT_THAT(*addresses, Contains("127.0.0.1:9090"));
+}
+
+TEST(ResolveBySystemTest, ANameThatIsNoneIsUnavailable) {
+  EXPECT_THAT(ResolveBySystem("no..name:9090", [] { return false; }),
+              testing::StatusIs(absl::StatusCode::kUnavailable));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ using ::icache::testing::TempFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 absl::StatusOr<BridgeCommandLine> Parse(std::vector<const char*> flags, std::string pod_namespace = "ns") {
   flags.insert(flags.begin(), "icache-bridge");
@@ -36,7 +37,7 @@ TEST(BridgeOptionsTest, DefaultsComeFromTheEngineAndTheEnvironment) {
 
 TEST(BridgeOptionsTest, WithoutAModelItRefuses) {
   EXPECT_THAT(Parse({"--events", "tcp://127.0.0.1:5557", "--daemon", "a:1"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, "model: is required"));
+              StatusIs(absl::StatusCode::kInvalidArgument, "--model: is required"));
 }
 
 TEST(BridgeOptionsTest, AllProblemsAreToldAtOnce) {
@@ -44,7 +45,29 @@ TEST(BridgeOptionsTest, AllProblemsAreToldAtOnce) {
   EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("--ranks: must be 1 to 256, got 0"),
                                      HasSubstr("--events: must be tcp://"), HasSubstr("--daemon: is no address"),
-                                     HasSubstr("--nonsense: unknown flag"), HasSubstr("tenant: is required"))));
+                                     HasSubstr("--nonsense: unknown flag"), HasSubstr("--tenant: is required"))));
+}
+
+TEST(BridgeOptionsTest, WhatIsBadIsNotMissingToo) {
+  EXPECT_THAT(Parse({"--model=", "--events", "udp://x", "--daemon", "x"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("required"))));
+  EXPECT_THAT(Parse({"--events", "tcp://a:1", "--daemon", "a:1", "--model"}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "--model: needs a value: NAME"));
+  TempFolder folder;
+  const std::string path = folder.Write(
+      "b.yaml", "engine: {events: \"udp://x\"}\nengines: [{model: \"\"}, {replica: r}]\nreport: {daemons: [x]}\n");
+  EXPECT_THAT(
+      Parse({"--config", path.c_str()}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("engines[1].model: is required"), Not(HasSubstr("engines[0].model: is required")),
+                     Not(HasSubstr("events: is required")), Not(HasSubstr("--daemon")))));
+}
+
+TEST(BridgeOptionsTest, AListWithoutDaemonsIsOneThatMisses) {
+  TempFolder folder;
+  const std::string path = folder.Write("b.yaml", "engine: {model: m, events: \"tcp://a:1\"}\nreport: {daemons: []}\n");
+  EXPECT_THAT(Parse({"--config", path.c_str()}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "--daemon: at least one is required"));
 }
 
 TEST(BridgeOptionsTest, TheSampleIsValid) {
@@ -110,7 +133,7 @@ TEST(BridgeOptionsTest, RanksArePortsFurtherOn) {
   EXPECT_EQ(EndpointOfRank("tcp://h:5557", 0), "tcp://h:5557");
   EXPECT_EQ(EndpointOfRank("tcp://h:5557", 3), "tcp://h:5560");
   EXPECT_THAT(Parse({"--model", "m", "--events", "ipc://x", "--daemon", "a:1", "--ranks", "2"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ranks: need a TCP port each")));
+              StatusIs(absl::StatusCode::kInvalidArgument, "--events: must have a TCP port for each of 2 ranks"));
 }
 
 TEST(BridgeOptionsTest, HelpNamesEveryFlag) {

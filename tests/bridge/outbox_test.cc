@@ -94,6 +94,19 @@ TEST_F(OutboxTest, WhatIsToldAgainDoesNotOverflow) {
   EXPECT_THAT(PopAll(), ElementsAre(1, 2, 3));
 }
 
+TEST_F(OutboxTest, NothingIsToldAgainWhileItWaits) {
+  outbox_.OnConnected(false);
+  EXPECT_FALSE(outbox_.MayTellAgain(kA));
+  outbox_.Restart(kA, {Numbered(1)});
+  EXPECT_FALSE(outbox_.MayTellAgain(kA));
+  PopAll();
+  EXPECT_TRUE(outbox_.MayTellAgain(kA));
+  outbox_.Push(kA, Numbered(2));
+  EXPECT_TRUE(outbox_.MayTellAgain(kA));
+  outbox_.PushAgain(kA, {Numbered(3)});
+  EXPECT_FALSE(outbox_.MayTellAgain(kA));
+}
+
 TEST_F(OutboxTest, ReplicasTakeTurns) {
   outbox_.OnConnected(false);
   outbox_.Restart(kA, {Numbered(1), Numbered(2), Numbered(3)});

@@ -17,6 +17,7 @@ namespace {
 using ::icache::testing::HeldContent;
 using ::icache::testing::IsOk;
 using ::icache::testing::MirrorSink;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -26,7 +27,7 @@ const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 class BlockLedgerTest : public ::testing::Test {
  protected:
-  BlockLedgerTest() { ledger_.Clear(/*known_from_start=*/true); }
+  BlockLedgerTest() { ledger_.Restart(/*known_from_start=*/true); }
 
   // Blocks of two tokens, named `hashes`; the tokens are (first token + 0, 1, 2, …).
   BlockStored Blocks(std::vector<uint64_t> hashes, std::optional<uint64_t> parent, uint32_t first_token) const {
@@ -94,9 +95,51 @@ TEST_F(BlockLedgerTest, TheParentOfABlockThatWasARootIsTheRoot) {
 }
 
 TEST_F(BlockLedgerTest, NoRootIsLearnedWhenTheStartWasMissed) {
-  ledger_.Clear(/*known_from_start=*/false);
+  ledger_.Restart(/*known_from_start=*/false);
   Store({1}, 77);
   EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, ABlockOfBeforeAClearIsNoRoot) {
+  Store({1});
+  ledger_.Clear();
+  Store({2}, 1, 9);
+  Store({3});
+  Store({3}, 1);
+  Store({4}, 1, 20);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
+TEST_F(BlockLedgerTest, TheRootStaysWhatItIsWhenAllIsCleared) {
+  Store({1}, 77);
+  ledger_.Clear();
+  Store({2}, 77, 9);
+  Store({3}, 1, 20);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
+TEST_F(BlockLedgerTest, AClearBeforeAnyBlockShowsTheRoot) {
+  ledger_.Restart(/*known_from_start=*/false);
+  ledger_.Clear();
+  Store({1}, 77);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
+TEST_F(BlockLedgerTest, AClearBehindLostEventsShowsNoRoot) {
+  ledger_.MarkIncomplete();
+  ledger_.Clear();
+  Store({1}, 77);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, ARootThatNamesABlockIsNone) {
+  Store({1}, 77);
+  Store({77}, 1, 9);
+  Store({2}, 77, 20);
+  EXPECT_THAT(Told(), Contains(Pair(::testing::_, HeldContent{true, 6})));
+  Remove(77);
+  Store({3}, 77, 30);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
 }
 
 TEST_F(BlockLedgerTest, ABlockIsGoneWithItsLastCopy) {
@@ -123,6 +166,13 @@ TEST_F(BlockLedgerTest, TheWarmestMediumThatRemainsIsReported) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(BlockLedgerTest, AMediumMayHaveALongName) {
+  const std::string medium(200, 'X');
+  Store(Blocks({1}, std::nullopt, 1), medium);
+  Remove(1, medium);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
 TEST_F(BlockLedgerTest, AnOffloadTierKeepsWhatTheGpuDropsForOneTtl) {
   options_.gpu_removal = GpuRemoval::kOffload;
   Store({1});
@@ -134,6 +184,29 @@ TEST_F(BlockLedgerTest, AnOffloadTierKeepsWhatTheGpuDropsForOneTtl) {
   EXPECT_THAT(Told(), SizeIs(1));
   ledger_.ExpireOffloaded(kNow + options_.ttl);
   EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, ComingAndGoingFromTheOffloadTierLeavesNoTrace) {
+  options_.gpu_removal = GpuRemoval::kOffload;
+  const auto come_and_go = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      Store({1});
+      ledger_.Remove({{EngineHash(1)}, std::nullopt, std::nullopt}, kNow + absl::Seconds(i));
+    }
+    EXPECT_THAT(Told(), SizeIs(1));  // and the invariants hold
+    return ledger_.memory_bytes();
+  };
+  EXPECT_EQ(come_and_go(1), come_and_go(1000));
+}
+
+TEST_F(BlockLedgerTest, OffloadedBlocksGoInTheOrderOfTheirTimes) {
+  options_.gpu_removal = GpuRemoval::kOffload;
+  Store({1});
+  Store({2}, std::nullopt, 9);
+  ledger_.Remove({{EngineHash(1)}, std::nullopt, std::nullopt}, kNow + absl::Seconds(9));
+  Remove(2);
+  ledger_.ExpireOffloaded(kNow + options_.ttl);
+  EXPECT_THAT(Told(), SizeIs(1));
 }
 
 TEST_F(BlockLedgerTest, WhatComesBackFromTheOffloadTierIsWarm) {

@@ -3,8 +3,11 @@
 
 #include <deque>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "icache/engine/engine_stream.h"
 #include "tests/engine/mirror_sink.h"
@@ -14,6 +17,7 @@
 namespace icache {
 namespace {
 
+using Json = nlohmann::json;
 using ::icache::testing::HeldContents;
 using ::icache::testing::IsOk;
 using ::icache::testing::MirrorSink;
@@ -196,13 +200,33 @@ TEST(EngineLifeTest, TheLeaseWaitsUntilNoSuspectIsLeft) {
   Life life({.seed = 1}, {});
   for (int i = 0; i < 100; ++i) life.Publish();
   EXPECT_TRUE(life.stream().MayLease(life.replica()));
-  life.stream().OnReconnected(absl::FromUnixSeconds(1'700'000'100));
-  life.Settle();
+  life.stream().OnReconnected(absl::FromUnixSeconds(1'700'000'001));
   EXPECT_FALSE(life.stream().MayLease(life.replica()));
   EXPECT_FALSE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'001)));
   EXPECT_TRUE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'040)));
   life.Pass(absl::Seconds(61));
   EXPECT_TRUE(life.stream().MayLease(life.replica()));
+}
+
+// A batch of ts 1.5 whose events are `events`, in JSON.
+std::string BatchOf(const char* events) {
+  const std::vector<uint8_t> payload = Json::to_msgpack({1.5, Json::parse(events)});
+  return {payload.begin(), payload.end()};
+}
+
+TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
+  StreamOptions options;
+  EngineStream stream(options, [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  const EngineReplica& replica = *stream.replicas().begin()->second;
+  stream.OnLive(0, BatchOf(R"([["BlockStored", [1], null, [7], 1]])"), now);
+  EXPECT_TRUE(stream.MayLease(replica));
+  stream.OnLive(1, BatchOf(R"([["BlockRemoved", [null]]])"), now);
+  EXPECT_FALSE(stream.MayLease(replica));
+  EXPECT_EQ(replica.ledger.suspect_blocks(), 1);
+  // What is stored behind it is certain.
+  stream.OnLive(2, BatchOf(R"([["BlockRemoved", [null]], ["BlockStored", [1], null, [7], 1]])"), now);
+  EXPECT_EQ(replica.ledger.suspect_blocks(), 0);
 }
 
 TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
@@ -223,7 +247,8 @@ TEST(EngineLifeTest, BeforeTheFirstSignOfLifeNothingIsSaid) {
 
 TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   StreamOptions options;
-  options.max_ranks = 2;
+  options.rank = 0;
+  options.may_take_rank = [](int64_t rank) { return rank < 2; };
   EngineStream stream(options, [](uint64_t) {});
   SimulatedEngine engines[] = {SimulatedEngine({.seed = 1, .rank = 0}), SimulatedEngine({.seed = 2, .rank = 1}),
                                SimulatedEngine({.seed = 3, .rank = 2})};
@@ -234,6 +259,16 @@ TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   EXPECT_EQ(stream.replicas().size(), 2);
   EXPECT_TRUE(stream.replicas().contains(1));
   EXPECT_EQ(stream.counts().refused_ranks, 1);
+}
+
+TEST(EngineLifeTest, ABatchWithoutARankIsOfItsStreams) {
+  StreamOptions options;
+  options.rank = 3;
+  EngineStream stream(options, [](uint64_t) {});
+  SimulatedEngine engine({});
+  stream.OnLive(0, engine.Publish(1).payload, absl::FromUnixSeconds(5));
+  ASSERT_EQ(stream.replicas().size(), 1);
+  EXPECT_EQ(stream.replicas().begin()->first, 3);
 }
 
 }  // namespace

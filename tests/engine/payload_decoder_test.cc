@@ -88,6 +88,7 @@ void ExpectEvent(const Json& expected, const BlockRemoved& event) {
   ExpectOptional<int64_t>(expected["group_idx"], event.group_idx);
 }
 void ExpectEvent(const Json& expected, const AllBlocksCleared&) { EXPECT_EQ(expected["kind"], "AllBlocksCleared"); }
+void ExpectEvent(const Json&, const LostRemoval&) { ADD_FAILURE() << "is no event that was read"; }
 
 TEST(PayloadDecoderTest, ReadsEveryKnownPayloadAsItIsMeant) {
   PayloadDecoder decoder;
@@ -95,17 +96,37 @@ TEST(PayloadDecoderTest, ReadsEveryKnownPayloadAsItIsMeant) {
     SCOPED_TRACE(test["name"].get<std::string>());
     const std::string payload = PayloadOf(test);
     const Json& expected = test["expect"];
-    const absl::StatusOr<KvBatch> batch = decoder.Decode(payload);
+    absl::StatusOr<KvBatch> batch = decoder.Decode(payload);
     ASSERT_EQ(batch.ok(), expected["accepted"].get<bool>()) << batch.status();
     if (!batch.ok()) continue;
     EXPECT_EQ(batch->time, absl::UnixEpoch() + absl::Seconds(expected["ts"].get<double>()));
     ExpectOptional<int64_t>(expected["rank"], batch->rank);
     EXPECT_EQ(batch->malformed_events, expected["dropped_events"].get<size_t>());
+    std::erase_if(batch->events, [](const KvEvent& event) { return std::holds_alternative<LostRemoval>(event); });
     ASSERT_EQ(batch->events.size(), expected["events"].size());
     for (size_t i = 0; i < batch->events.size(); ++i) {
       std::visit([&](const auto& event) { ExpectEvent(expected["events"][i], event); }, batch->events[i]);
     }
   }
+}
+
+// The events of a batch, written in JSON, as one letter each.
+std::string KindsOf(const Json& events) {
+  const std::vector<uint8_t> payload = Json::to_msgpack({1.5, events});
+  PayloadDecoder decoder;
+  const auto batch = decoder.Decode({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  if (!batch.ok()) return batch.status().ToString();
+  std::string kinds;
+  for (const KvEvent& event : batch->events) kinds += "SRCL"[event.index()];
+  return kinds;
+}
+
+TEST(PayloadDecoderTest, WhatMayHaveRemovedBlocksLeavesAMark) {
+  EXPECT_EQ(KindsOf(Json::parse(R"([["BlockRemoved", [1]], ["BlockRemoved", [1, null]], ["AllBlocksCleared"]])")),
+            "RLC");
+  EXPECT_EQ(KindsOf(Json::parse(R"([["BlockRemoved", [1], 7], ["BlockRemoved"], [7], [], {"type": null}, 5])")),
+            "LLLLLL");
+  EXPECT_EQ(KindsOf(Json::parse(R"([["BlockStored", []], ["SomethingNew", 1]])")), "");
 }
 
 TEST(PayloadDecoderTest, TruncatedPayloadsAreRefused) {

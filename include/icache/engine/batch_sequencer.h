@@ -79,7 +79,7 @@ class BatchSequencer {
   void OnReconnected(absl::Time now);
   // Time passes. Call it at start and every second or so.
   void OnTick(absl::Time now);
-  // The engine is gone; the next batch will be of a new one.
+  // The engine is gone, with what waits; the next batch will be of a new one.
   void Reset();
 
   // Something has been seen of the engine.
@@ -95,9 +95,11 @@ class BatchSequencer {
     Reason reason;
     uint64_t from;
     absl::Time deadline;
-    int attempts = 1;              // in a row without progress
-    bool answered = false;         // some part of the answer to this request has come
-    uint64_t next_at_request = 0;  // next_, to see progress
+    uint64_t next_at_request;  // next_, to see progress
+    int attempts = 1;          // in a row without progress
+    bool answered = false;     // some part of the answer to this request has come
+    bool resting = false;      // the answer brings nothing more; asked again at the deadline
+    bool has_holes = false;    // numbers are missing in it however often it is asked for
   };
   struct Waiting {
     uint64_t sequence;
@@ -110,12 +112,20 @@ class BatchSequencer {
   void Begin(uint64_t sequence);
   void Apply(uint64_t sequence, const KvBatch* batch);
   void AskReplay(Reason reason, absl::Time now);
+  // At once when the last answer brought something new, else after a rest.
   void AskAgain(absl::Time now);
+  void RepeatRequest(absl::Time now);
+  bool HasProgress() const { return next_ != replay_->next_at_request; }
+  // All the attempts have brought nothing new.
+  bool IsExhausted() const { return !HasProgress() && replay_->attempts >= options_.max_replay_attempts; }
   void EndReplay(absl::Time now);
   // The replay brought all it could, and something is still missing.
   void GiveUp(absl::Time now);
   void TakeWaiting(absl::Time now);
+  // What waits is of the new engine.
   void RestartEngine(absl::Time now);
+  void Forget();
+  void DropWaiting();
   void Hold(uint64_t sequence, std::string_view payload);
   // Null, and counted, for what is no batch.
   const KvBatch* Decode(std::string_view payload);
@@ -129,7 +139,6 @@ class BatchSequencer {
   bool first_start_ = true;                      // nothing has been known of the engine yet
   uint64_t next_ = 0;                            // sequence number of the next batch
   absl::Time last_time_ = absl::InfinitePast();  // ts of the last batch applied
-  bool unverified_ = false;                      // reconnected, and no replay to tell what was missed
   bool replay_knows_ = false;                    // replay has answered with batches of this incarnation
   std::optional<Replay> replay_;
   absl::Time idle_since_ = absl::InfinitePast();

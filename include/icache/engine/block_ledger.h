@@ -31,8 +31,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -100,11 +102,17 @@ class BlockLedger {
   void Store(const BlockStored& event);
   void Remove(const BlockRemoved& event, absl::Time at);
 
-  // Forgets everything. `known_from_start`: events from here on are the whole story, so that a parent that nobody has
-  // seen can be recognised as the value that the engine sends in place of nil.
-  void Clear(bool known_from_start);
+  // The engine starts anew: forgets everything. `known_from_start`: events from here on are the whole story, so that a
+  // parent that nobody has seen can be recognised as the value that the engine sends in place of nil.
+  void Restart(bool known_from_start);
+  // The engine has dropped all its blocks. How it begins a sequence stays what it was: a block of before that is named
+  // as a parent must not be taken for the root.
+  void Clear();
   // Something of the stream was not understood: a root value can no longer be recognised.
-  void MarkIncomplete() { learning_root_ = false; }
+  void MarkIncomplete() {
+    learning_root_ = false;
+    seen_store_ = true;  // perhaps
+  }
   // Events are lost.
   void MarkSuspect();
   // Blocks that are suspect since `epoch` (as epoch() said after MarkSuspect()) or longer are dropped, unreported: who
@@ -243,12 +251,13 @@ class BlockLedger {
     absl::Time until;
     Id alias;
   };
-  absl::flat_hash_map<Id, Offloaded> offloaded_;         // by block
-  std::deque<std::pair<absl::Time, Id>> offload_order_;  // (until, block); one whose time differs is out of date
+  absl::flat_hash_map<Id, Offloaded> offloaded_;              // by block
+  absl::btree_set<std::pair<absl::Time, Id>> offload_order_;  // (until, block) of each
 
-  std::optional<EngineHash> root_;     // sent in place of nil
-  bool learning_root_ = false;         // everything since the last clear was seen and understood
-  bool seen_store_ = false;            // since the last clear
+  // Of the engine's process; a clear changes none of it.
+  std::optional<EngineHash> root_;     // sent in place of nil; never the name of a block
+  bool learning_root_ = false;         // everything it has stored was seen and understood, and nothing cleared
+  bool seen_store_ = false;            // blocks have been stored, understood or not
   bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks
 
   BlockDropCounts drops_ = {};

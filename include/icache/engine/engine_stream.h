@@ -30,7 +30,9 @@ class EngineReplica {
  public:
   explicit EngineReplica(const LedgerOptions* options) : ledger(options), options_(options) {}
 
-  void Clear(bool known_from_start);
+  // The engine starts anew, or has cleared its cache; as in BlockLedger.
+  void Restart(bool known_from_start);
+  void Clear();
   // Events are lost. `claims_unknown`: daemons may have been told things that this ledger does not know.
   void Lapse(absl::Time now, bool claims_unknown);
   // Forgets suspects and offloaded blocks whose time has come.
@@ -51,6 +53,9 @@ class EngineReplica {
   BlockLedger ledger;
 
  private:
+  // What has been reported is void, and nothing of it is in doubt any more.
+  void Void();
+
   struct Lapsed {
     uint32_t epoch;  // of the ledger, behind the loss
     absl::Time until;
@@ -67,7 +72,11 @@ class EngineReplica {
 struct StreamOptions {
   SequencerOptions sequencer;
   LedgerOptions ledger;
-  size_t max_ranks = 1;  // of the deployment; 1 = ranks mean nothing
+  // With data-parallel ranks: the one that a batch without a rank is of. nullopt: ranks mean nothing.
+  std::optional<int64_t> rank = std::nullopt;
+  // With ranks: whether the stream may take this rank, which it has not had before, for its own. A rank is a replica,
+  // and two streams that told of one would undo each other's claims.
+  std::function<bool(int64_t rank)> may_take_rank = [](int64_t) { return true; };
 };
 
 struct StreamCounts {
@@ -76,12 +85,12 @@ struct StreamCounts {
   int64_t cleared = 0;
   int64_t unknown = 0;
   int64_t malformed = 0;
-  int64_t refused_ranks = 0;  // batches of more ranks than there are
+  int64_t refused_ranks = 0;  // batches of ranks that the stream may not take
 };
 
 class EngineStream final : private SequencerListener {
  public:
-  // nullopt: the one replica of a deployment without ranks, or batches that name none.
+  // nullopt: the one replica of a deployment without ranks.
   using Rank = std::optional<int64_t>;
 
   // `request_replay` is called from within the methods below.
@@ -117,7 +126,7 @@ class EngineStream final : private SequencerListener {
   void OnLoss() override;
   void RequestReplay(uint64_t from) override { request_replay_(from); }
 
-  // Null when there are too many.
+  // Null when it may not be taken.
   EngineReplica* ReplicaOf(Rank rank);
 
   const StreamOptions options_;

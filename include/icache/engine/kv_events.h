@@ -70,13 +70,16 @@ struct BlockRemoved {
 
 struct AllBlocksCleared {};
 
-using KvEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared>;
+// An event that cannot be read and may have removed blocks.
+struct LostRemoval {};
+
+using KvEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared, LostRemoval>;
 
 struct KvBatch {
   absl::Time time;              // the engine's, as it was published
   std::optional<int64_t> rank;  // of data parallelism, >= 0
   std::vector<KvEvent> events;  // in order; events of unknown kinds are left out
-  size_t malformed_events = 0;  // left out, too
+  size_t malformed_events = 0;  // left out, too, or lost removals
   size_t unknown_events = 0;
 };
 
