@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "icache/base/clock.h"
@@ -24,6 +25,7 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router) {}
 
  private:
+  std::string_view name() const override { return "LookupRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupRouteRequest& request,
               inferencecache::v1alpha1::LookupRouteResponse* response) override;
@@ -41,6 +43,7 @@ class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1:
       : MessageMethod(door, backend.clock, max_recycled_bytes), index_(backend.index) {}
 
  private:
+  std::string_view name() const override { return "GetCacheState"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::GetCacheStateRequest& request,
               inferencecache::v1alpha1::GetCacheStateResponse* response) override;
@@ -57,6 +60,7 @@ class PublishEventMethod final
         observer_(backend.ingest_observer) {}
 
  private:
+  std::string_view name() const override { return "PublishEvent"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::CacheEvent& request, inferencecache::v1alpha1::Ack* response) override;
 
@@ -70,6 +74,7 @@ class RenderTemplateMethod final : public MessageMethod<inferencecache::v1alpha1
   using MessageMethod::MessageMethod;
 
  private:
+  std::string_view name() const override { return "RenderTemplate"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::RenderTemplateRequest& request,
               inferencecache::v1alpha1::RenderTemplateResponse* response) override;
@@ -81,6 +86,7 @@ class LookupPDRouteMethod final : public MessageMethod<inferencecache::v1alpha1:
   using MessageMethod::MessageMethod;
 
  private:
+  std::string_view name() const override { return "LookupPDRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupPDRouteRequest& request,
               inferencecache::v1alpha1::LookupPDRouteResponse* response) override;
@@ -94,6 +100,7 @@ class ExplainRouteMethod final : public MessageMethod<inferencecache::v1alpha1::
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
 
  private:
+  std::string_view name() const override { return "ExplainRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupRouteRequest& request,
               inferencecache::ops::v1alpha1::ExplainRouteResponse* response) override;
