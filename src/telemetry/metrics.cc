@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "icache/telemetry/logging.h"
 #include "icache/telemetry/metrics_page.h"
 #include "telemetry/model_tallies.h"
 
@@ -277,8 +278,18 @@ std::string Metrics::Render() {
   page.Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
              "Unix time at which the policies in force were loaded.")
       .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
+  AddLog(&page);
   page.AddProcess();
   return page.Text();
+}
+
+void Metrics::AddLog(MetricsPage* page) const {
+  const Logger* const log = log_.load(std::memory_order_relaxed);
+  if (log == nullptr) return;
+  const LogLosses losses = log->Losses();
+  page->Counter("inferencecache_log_lines_lost_total", "Log lines that were to be written and are lost, by reason.")
+      .Add(losses.suppressed, {{"reason", "rate"}})
+      .Add(losses.unwritable, {{"reason", "unwritable"}});
 }
 
 }  // namespace icache
