@@ -24,7 +24,7 @@ namespace {
 namespace wire = ::inferencecache::v1alpha1;
 
 // Open to all.
-const Door kDoor(/*rules=*/nullptr, /*observer=*/nullptr, Role::kLookup);
+const Door kDoor(/*rules=*/nullptr, /*observer=*/nullptr, Role::kLookup, /*calls=*/nullptr);
 
 class ConstantLookup final : public MessageMethod<wire::LookupRouteRequest, wire::LookupRouteResponse> {
  public:
@@ -41,6 +41,7 @@ class ConstantLookup final : public MessageMethod<wire::LookupRouteRequest, wire
   }
 
  private:
+  std::string_view name() const override { return "LookupRoute"; }
   void Handle(const grpc::ServerContext& /*context*/, absl::Time /*received_at*/,
               const wire::LookupRouteRequest& /*request*/, wire::LookupRouteResponse* response) override {
     *response = answer_;

@@ -1,4 +1,5 @@
 // icached: the daemon. docs/operations.md tells how to run it.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "icache/config/policy_loader.h"
 #include "icache/config/tls_loader.h"
 #include "icache/daemon/background_task.h"
+#include "icache/daemon/crash_report.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
 #include "icache/rpc/library_logs.h"
@@ -39,6 +41,14 @@ void RaiseFileLimit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// A standard descriptor that is closed would go to the next socket, which the log would then be written into. What
+// takes its place takes no line, so that lines are counted as lost.
+void OccupyStandardDescriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // takes the lowest that is free
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -76,6 +86,8 @@ int Main(int argc, char** argv) {
 }  // namespace icache
 
 int main(int argc, char** argv) {
+  icache::OccupyStandardDescriptors();
+  icache::ReportCrashes(argv[0]);
   // Debian's abseil looks for lock cycles in every program, which costs 7 % of the CPU per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   icache::SilenceRpcLibraries();

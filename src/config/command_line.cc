@@ -64,7 +64,6 @@ void ApplyFlags(const std::vector<GivenFlag>& given, DaemonOptions* options, Ori
     const Setting* setting = FindFlag(given_flag);
     if (setting == nullptr) continue;
     const std::string flag(given_flag);
-    (*origins)[std::string(setting->key)] = flag;
     std::string_view name;
     std::string_view value = text;
     if (IsNamed(*setting)) {
@@ -76,6 +75,7 @@ void ApplyFlags(const std::vector<GivenFlag>& given, DaemonOptions* options, Ori
       name = text.substr(0, equals);
       value = text.substr(equals + 1);
     }
+    (*origins)[KeyText(*setting, name)] = flag;
     const bool first = seen.insert(absl::StrCat(flag, "=", std::string(name))).second;
     if (first) {
       ClearList(*setting, options);
@@ -103,13 +103,12 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   }
   command_line.validate_only = has(kValidateOnly);
 
-  Origins origins;
   DaemonOptions* const options = &command_line.options;
-  if (has(kConfig)) ApplyConfigFile(std::string(find(kConfig)->value), options, &origins, &problems);
-  ApplyFlags(given, options, &origins, &problems);
+  if (has(kConfig)) ApplyConfigFile(std::string(find(kConfig)->value), options, &options->origins, &problems);
+  ApplyFlags(given, options, &options->origins, &problems);
   for (const auto& [key, message] : CheckTogether(*options)) {
-    const std::string& origin = origins[std::string(key)];
-    problems.Add(absl::StrCat(origin.empty() ? std::string(key) : origin, ": ", message));
+    const auto origin = options->origins.find(key);
+    problems.Add(absl::StrCat(origin == options->origins.end() ? std::string(key) : origin->second, ": ", message));
   }
   if (absl::Status status = problems.ToStatus(); !status.ok()) return status;
   return command_line;

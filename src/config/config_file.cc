@@ -65,7 +65,7 @@ class ConfigReader {
 
  private:
   void ReadSetting(const Setting& setting, const YamlNode& node, const std::string& path, std::string_view name) {
-    (*origins_)[std::string(setting.key)] = absl::StrCat(problems_.At(node.place), ": ", path);
+    (*origins_)[KeyText(setting, name)] = absl::StrCat(problems_.At(node.place), ": ", path);
     ClearList(setting, options_);
     if (!IsList(setting) || node.kind != YamlNode::Kind::kSequence) {
       ReadValue(setting, node, path, name);

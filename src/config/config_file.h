@@ -4,14 +4,10 @@
 #include <string>
 #include <string_view>
 
-#include "absl/container/flat_hash_map.h"
 #include "icache/config/daemon_options.h"
 #include "icache/config/problems.h"
 
 namespace icache {
-
-// For messages: how the place that a setting's value came from names itself, by the setting's key.
-using Origins = absl::flat_hash_map<std::string, std::string>;
 
 // Applies what `text` says to `options`. `file` names it in messages. Null groups, as where all keys are commented out,
 // say nothing; a text without a document neither.

@@ -69,20 +69,33 @@ void FileWatcher::Stop() {
     MutexLock lock(&stop_mutex_);
     stopping_ = true;
   }
-  stop_changed_.notify_all();
+  woken_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void FileWatcher::RequestReload() {
+  {
+    MutexLock lock(&stop_mutex_);
+    reload_requested_ = true;
+  }
+  woken_.notify_all();
 }
 
 void FileWatcher::Run() {
   pthread_setname_np(pthread_self(), options_.thread_name.c_str());
   absl::Duration pause = options_.poll_interval;
   for (;;) {
+    bool reload = false;
     {
       MutexLock lock(&stop_mutex_);
       // A wake-up for no reason only makes a look come early.
-      if (!stopping_) stop_changed_.wait_for(stop_mutex_, absl::ToChronoNanoseconds(std::min(pause, absl::Hours(24))));
+      if (!stopping_ && !reload_requested_) {
+        woken_.wait_for(stop_mutex_, absl::ToChronoNanoseconds(std::min(pause, absl::Hours(24))));
+      }
       if (stopping_) return;
+      std::swap(reload, reload_requested_);
     }
+    if (reload) (void)Reload();  // told to the callback
     const bool settling = CheckOnce() == CheckResult::kSettling;
     pause = settling ? std::min(options_.poll_interval, kSettlingInterval) : options_.poll_interval;
   }

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <limits>
+#include <map>
 #include <type_traits>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
@@ -73,7 +75,8 @@ const Setting kSettings[] = {
     {"grpc.tls_client_ca_file", "--grpc-tls-client-ca-file", "FILE", "", std::monostate(),
      "Certificates (PEM) that sign those of clients: then each client must have one.", ICACHE_SLOT(grpc_tls.client_ca)},
     {"http.address", "--http-address", "HOST:PORT", "", kHostPort,
-     "Where /healthz, /readyz and /metrics are served. Port 0 takes a free port.", ICACHE_SLOT(http_address)},
+     "Where /healthz, /readyz, /metrics and the pages below /debug/ are served. Port 0 takes a free port.",
+     ICACHE_SLOT(http_address)},
     {"http.tls_cert_file", "--http-tls-cert-file", "FILE", "", std::monostate(),
      "Certificate chain (PEM) with which HTTP is served over TLS. Read again when it changes.",
      ICACHE_SLOT(http_tls.certificate)},
@@ -356,6 +359,13 @@ absl::Span<const Setting> Settings() { return kSettings; }
 bool IsList(const Setting& setting) { return SlotIs<std::vector<std::string>>(setting); }
 bool IsNamed(const Setting& setting) { return SlotIs<StringMap<int32_t>>(setting); }
 
+std::string KeyText(const Setting& setting, std::string_view name) {
+  constexpr std::string_view kAnyName = "<name>";
+  std::string key(setting.key);
+  if (IsNamed(setting)) key.replace(key.find(kAnyName), kAnyName.size(), name);
+  return key;
+}
+
 std::string RangeText(const Setting& setting) {
   if (SlotIs<LogLevel>(setting)) return ChoicesText<LogLevel>();
   if (SlotIs<LogFormat>(setting)) return ChoicesText<LogFormat>();
@@ -375,6 +385,27 @@ std::string RangeText(const Setting& setting) {
 std::string ValueText(const Setting& setting, const DaemonOptions& options) {
   DaemonOptions copy = options;
   return std::visit([](const auto* slot) { return Text(*slot); }, setting.slot(copy));
+}
+
+std::vector<ResolvedSetting> ResolvedSettings(const DaemonOptions& options) {
+  std::vector<ResolvedSetting> resolved;
+  const auto add = [&](std::string key, std::string value) {
+    const auto origin = options.origins.find(key);
+    resolved.push_back({.key = std::move(key),
+                        .value = std::move(value),
+                        .origin = origin == options.origins.end() ? "default" : origin->second});
+  };
+  DaemonOptions copy = options;
+  for (const Setting& setting : kSettings) {
+    const Slot slot = setting.slot(copy);
+    if (const auto* const named = std::get_if<StringMap<int32_t>*>(&slot)) {
+      const std::map<std::string, int32_t> sorted((*named)->begin(), (*named)->end());
+      for (const auto& [name, number] : sorted) add(KeyText(setting, name), Text(number));
+    } else {
+      add(std::string(setting.key), std::visit([](const auto* value) { return Text(*value); }, slot));
+    }
+  }
+  return resolved;
 }
 
 void ClearList(const Setting& setting, DaemonOptions* options) {

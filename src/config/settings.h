@@ -65,6 +65,8 @@ absl::Span<const Setting> Settings();
 bool IsList(const Setting& setting);
 bool IsNamed(const Setting& setting);
 
+// The key, with `name` in place of "<name>".
+std::string KeyText(const Setting& setting, std::string_view name);
 // The range in words, as "1 to 64", ">= 0" or "debug, info, warn, error".
 std::string RangeText(const Setting& setting);
 // The value in `options`, as the config file would spell it; lists joined by ", ", "" when there is none.

@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/call_log.h"
+#include "daemon/debug_pages.h"
 #include "icache/base/status_macros.h"
 #include "icache/config/watchers.h"
 #include "icache/daemon/background_task.h"
@@ -67,7 +69,10 @@ absl::Status Server::StartAll() {
   events_ = std::make_unique<EventHub>(clock_, static_cast<size_t>(options_.max_observer_queue_events));
   ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get(), events_.get()));
   metrics_ = std::make_unique<Metrics>(index_.get(), clock_, events_.get());
+  metrics_->WatchLog(logger_);
   metrics_->RecordPolicyLoad();
+  debug_pages_ = std::make_unique<DebugPages>(&options_, policies_.get(), index_.get(), clock_);
+  debug_pages_->RecordPolicyLoad(absl::OkStatus());
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
   RETURN_IF_ERROR(WatchCallers());
   ASSIGN_OR_RETURN(grpc_tls_watcher_, WatchTls(Listener::kGrpc, options_.grpc_tls, &grpc_tls_));
@@ -118,12 +123,17 @@ absl::Status Server::StartHttp() {
   options.address = options_.http_address;
   options.tls = options_.http_tls.enabled() ? &http_tls_ : nullptr;
   HttpHandlers handlers = {.ready = ready, .metrics = [this] { return metrics_->Render(); }};
+  const DebugPages* const pages = debug_pages_.get();
+  handlers.pages = {{"/debug/config", [pages](const HttpQuery& query) { return pages->Config(query); }},
+                    {"/debug/policies", [pages](const HttpQuery& query) { return pages->Policies(query); }},
+                    {"/debug/index", [pages](const HttpQuery& query) { return pages->Index(query); }}};
   if (asks_callers()) handlers.admit = [this](const HttpCaller& caller) { return AdmitHttp(caller); };
   ASSIGN_OR_RETURN(http_, HttpServer::Start(options, std::move(handlers)));
   return absl::OkStatus();
 }
 
 absl::Status Server::StartRpc() {
+  if (options_.log_level == LogLevel::kDebug) call_log_ = std::make_unique<CallLog>(logger_);
   RpcOptions options;
   options.addresses = options_.grpc_addresses;
   options.version = CompiledBuild().version;
@@ -149,7 +159,8 @@ absl::Status Server::StartRpc() {
                                                     .ingest_observer = metrics_.get(),
                                                     .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr,
                                                     .access = asks_callers() ? &access_ : nullptr,
-                                                    .access_observer = metrics_.get()}));
+                                                    .access_observer = metrics_.get(),
+                                                    .call_observer = call_log_.get()}));
   return absl::OkStatus();
 }
 
@@ -166,6 +177,7 @@ void Server::EnterState(State state) {
 
 void Server::OnPolicyReload(const PolicyReload& reload) {
   metrics_->RecordPolicyReload(reload.status.ok());
+  debug_pages_->RecordPolicyLoad(reload.status);
   if (reload.status.ok()) {
     logger_->Info("policies_reloaded", {{"policies", reload.policy_count}, {"tenants", reload.tenant_count}});
   } else {
@@ -228,7 +240,7 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
 
 void Server::Reload() {
   for (const auto& watcher : {&policy_watcher_, &access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
-    if (*watcher != nullptr) (void)(*watcher)->Reload();  // told to its callback
+    if (*watcher != nullptr) (*watcher)->RequestReload();
   }
 }
 

@@ -34,6 +34,7 @@ struct HttpServing {
 namespace {
 
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
+constexpr char kJson[] = "application/json";
 constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
 
 struct HostPort {
@@ -108,14 +109,14 @@ struct Reply {
   const char* content_type = kPlainText;
 };
 
+bool OnlyReads(std::string_view method) { return method == MHD_HTTP_METHOD_GET || method == MHD_HTTP_METHOD_HEAD; }
+
 // What the paths of probes and scrapers answer, whoever asks; nullopt for other paths.
 std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
   const bool health = path == "/healthz";
   const bool metrics = path == "/metrics";
   if (!health && !metrics && path != "/readyz") return std::nullopt;
-  if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
-    return Reply{MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
-  }
+  if (!OnlyReads(method)) return Reply{MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
   if (metrics) return Reply{MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
   const absl::Status status = health ? absl::OkStatus() : handlers.ready();
   if (status.ok()) return Reply{MHD_HTTP_OK, "ok\n"};
@@ -156,10 +157,33 @@ absl::Status Admit(MHD_Connection* connection, const Published<TlsIdentity>* tls
   return handlers.admit(caller);
 }
 
-Reply ReplyToAdmitted(const absl::Status& admitted) {
-  if (admitted.ok()) return {MHD_HTTP_NOT_FOUND, "not found\n"};
+Reply Refuse(const absl::Status& admitted) {
   const absl::string_view why = admitted.message();
   const unsigned status = absl::IsUnauthenticated(admitted) ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
+  return {status, OneLine({why.data(), why.size()})};
+}
+
+HttpQuery QueryOf(MHD_Connection* connection) {
+  HttpQuery query;
+  const auto add = [](void* to, MHD_ValueKind, const char* key, size_t key_size, const char* value, size_t value_size) {
+    static_cast<HttpQuery*>(to)->emplace_back(std::string(key, key_size), std::string(value, value_size));
+    return MHD_YES;
+  };
+  MHD_get_connection_values_n(connection, MHD_GET_ARGUMENT_KIND, add, &query);
+  return query;
+}
+
+// What the other paths answer to whom is admitted.
+Reply ReplyToAdmitted(MHD_Connection* connection, std::string_view method, std::string_view path,
+                      const HttpHandlers& handlers) {
+  const auto page = handlers.pages.find(path);
+  if (page == handlers.pages.end()) return {MHD_HTTP_NOT_FOUND, "not found\n"};
+  if (!OnlyReads(method)) return {MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
+  absl::StatusOr<std::string> body = page->second(QueryOf(connection));
+  if (body.ok()) return {MHD_HTTP_OK, *std::move(body), kJson};
+  const absl::string_view why = body.status().message();
+  const unsigned status =
+      absl::IsInvalidArgument(body.status()) ? MHD_HTTP_BAD_REQUEST : MHD_HTTP_INTERNAL_SERVER_ERROR;
   return {status, OneLine({why.data(), why.size()})};
 }
 
@@ -170,7 +194,10 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
   try {
     const auto& serving = *static_cast<const HttpServing*>(server);
     std::optional<Reply> reply = ReplyToAll(method, path, serving.handlers);
-    if (!reply.has_value()) reply = ReplyToAdmitted(Admit(connection, serving.tls, serving.handlers));
+    if (!reply.has_value()) {
+      const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
+      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers) : Refuse(admitted);
+    }
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
         MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),
                                         MHD_RESPMEM_MUST_COPY),
@@ -178,6 +205,9 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
     if (response == nullptr) return MHD_NO;
     MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
     MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONNECTION, "close");
+    if (reply->content_type == kJson) {
+      MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    }
     if (reply->status == MHD_HTTP_METHOD_NOT_ALLOWED) {
       MHD_add_response_header(response.get(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     }

@@ -342,6 +342,11 @@ AgeTree::Victim AgeTree::Oldest(const LeafSlab& leaves, const Spans& spans) cons
   return {.run = leaf.run[i], .span = spans.At(leaf.run[i], leaf.start[i]), .key = {}};
 }
 
+int64_t AgeTree::NewestSeen(const LeafSlab& leaves) const {
+  const AgeLeaf& leaf = leaves[newest_];
+  return *std::max_element(leaf.seen_us, leaf.seen_us + leaf.count);
+}
+
 AgeTree::Victim AgeTree::FirstLru(LeafSlab& leaves, const Spans& spans, int64_t lease_us) {
   assert(!empty());
   // All that the lease lifts shares its time; without such spans the oldest ones share theirs.

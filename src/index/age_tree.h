@@ -106,6 +106,9 @@ class AgeTree {
   // A span with the smallest own last_seen. Requires !empty().
   Victim Oldest(const LeafSlab& leaves, const Spans& spans) const;
 
+  // The largest own last_seen of all spans. Requires !empty().
+  int64_t NewestSeen(const LeafSlab& leaves) const;
+
   // The first to be evicted when spans seen at `lease_us` or before count as seen then, by (age, deepest first). The
   // victim is the last block of the span. Requires !empty().
   Victim FirstLru(LeafSlab& leaves, const Spans& spans, int64_t lease_us);

@@ -18,7 +18,7 @@ namespace {
 
 // What the index accounts for one object of each kind: the object, its slot in the tables that find it at their usual
 // load, and the allocator's own share. Names come on top; what holds blocks is counted exactly (EndStep).
-constexpr int64_t kPartitionBytes = sizeof(Partition) + 160;
+constexpr int64_t kPartitionBytes = sizeof(Partition) + 176;
 constexpr int64_t kPresenceBytes = sizeof(Presence) + 320;  // two queue nodes, a partition's slot, the scope's lists
 constexpr int64_t kScopeBytes = sizeof(Scope) + 64;
 constexpr int64_t kReplicaBytes = sizeof(Replica) + 64;
@@ -138,6 +138,7 @@ Partition& Shard::MakePartition(Scope& scope, std::string_view adapter_id) {
           .try_emplace(std::string(adapter_id), &scope, adapter_id, id, secret_ + uint64_t{id} * 0xBF58476D1CE4E5B9)
           .first->second;
   partitions_[id] = &partition;
+  partitions_by_name_.insert(&partition);
   if (adapter_id.empty()) scope.base = &partition;
   return partition;
 }
@@ -240,6 +241,7 @@ void Shard::FreePartitions() {
     if (partition->prefixes > 0) continue;
     Account(-kPartitionBytes - static_cast<int64_t>(2 * partition->adapter_id.size()));
     partitions_[partition->id] = nullptr;
+    partitions_by_name_.erase(partition);
     free_partitions_.push_back(partition->id);
     Scope& scope = *partition->scope;
     if (scope.base == partition) scope.base = nullptr;

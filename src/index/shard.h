@@ -14,6 +14,7 @@
 //       replica presences, stats or a fence, a model replicas.
 //   S2  The counts of prefixes (partition, scope, model, tenant, model record, index), entries (presence, partition of
 //       a presence, index) and runs (index) are exact, and, once credits are drained, so is Model::hot_prefixes.
+//       partitions_by_name_ has exactly the partitions.
 //   S3  Slots and presences of a scope name each other; Scope::by_name is sorted bytewise, and slots know
 //       their places in it.
 //   S4  The spans of a run are sorted by (slot, start), not empty, within the run, and those of a slot do not overlap;
@@ -35,12 +36,16 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
@@ -253,6 +258,12 @@ class Shard {
   void ListModels(std::string_view tenant_id, NameList* names) ABSL_LOCKS_EXCLUDED(mutex_);
   void ListSchemes(std::string_view tenant_id, std::string_view model_id, NameList* names) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The shard's part of PrefixIndex::ListPartitions: adds its partitions to `found`, of which only the first `limit`
+  // are of interest.
+  void ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after, size_t limit,
+                      std::map<PartitionName, PartitionState>* found) ABSL_LOCKS_EXCLUDED(write_mutex_);
+  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) ABSL_LOCKS_EXCLUDED(write_mutex_);
+
   // Adds what this shard holds to `counted`, for the index to compare with its counters.
   absl::Status CheckInvariants(IndexStats* counted) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
@@ -283,6 +294,18 @@ class Shard {
     }
   };
   using ModelMap = absl::node_hash_map<ModelKey, Model, ModelKeyHash, ModelKeyEqual>;
+
+  // Orders partitions by their PartitionName.
+  struct ByName {
+    using is_transparent = void;
+    using Names = std::tuple<std::string_view, std::string_view, std::string_view, std::string_view>;
+    static Names NamesOf(const Partition* partition);
+    static Names NamesOf(const Names& names) { return names; }
+    template <typename A, typename B>
+    bool operator()(const A& a, const B& b) const {
+      return NamesOf(a) < NamesOf(b);
+    }
+  };
 
   // What a lookup has earned for blocks [first, end) of a run, as held by one slot.
   struct Credit {
@@ -418,6 +441,7 @@ class Shard {
   LeafSlab leaves_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<Partition*> partitions_ ABSL_GUARDED_BY(write_mutex_);  // by id; null = free
   std::vector<uint32_t> free_partitions_ ABSL_GUARDED_BY(write_mutex_);
+  absl::btree_set<const Partition*, ByName> partitions_by_name_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<Partition*> emptied_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<Presence*> unsettled_ ABSL_GUARDED_BY(write_mutex_);
   // When the step at hand changes blocks; kNoTime = it does so without telling. Each step that changes blocks sets it.

@@ -98,6 +98,7 @@ absl::Status Shard::CheckInvariants(IndexStats* counted) {
 
   size_t all_entries = 0;
   size_t all_prefixes = 0;
+  size_t all_partitions = 0;
   size_t all_replicas = 0;
   size_t all_spans = 0;
   for (const auto& [key, model] : models_) {
@@ -111,6 +112,8 @@ absl::Status Shard::CheckInvariants(IndexStats* counted) {
         const Partition& partition = adapter_and_partition.second;
         if (partition.prefixes == 0) return broken("S1: an empty partition");
         if (partitions_[partition.id] != &partition) return broken("a partition's id");
+        if (!partitions_by_name_.contains(&partition)) return broken("S2: a partition is not found by its name");
+        ++all_partitions;
         if (prefixes_of[&partition] != partition.prefixes) return broken("S2: the partition's prefixes");
         model_prefixes += partition.prefixes;
       }
@@ -152,6 +155,7 @@ absl::Status Shard::CheckInvariants(IndexStats* counted) {
     all_prefixes += model_prefixes;
   }
   if (all_prefixes != table_.size()) return broken("blocks leak");
+  if (all_partitions != partitions_by_name_.size()) return broken("S2: the partitions by name");
   size_t all_held_spans = 0;
   for (const auto& [presence, count] : spans_of) all_held_spans += count;
   if (all_held_spans != all_spans) return broken("spans leak");

@@ -1,7 +1,11 @@
 // Reading a shard: what a ScopeView shows, and GetCacheState.
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -402,6 +406,60 @@ void Shard::ListSchemes(std::string_view tenant_id, std::string_view model_id, N
   for (const auto& [hash_scheme, scope] : model->scopes) {
     if (!scope.by_name.empty()) names->Add(hash_scheme);
   }
+}
+
+Shard::ByName::Names Shard::ByName::NamesOf(const Partition* partition) {
+  const Scope& scope = *partition->scope;
+  return {scope.model->tenant->name, scope.model->record->name, scope.hash_scheme, partition->adapter_id};
+}
+
+void Shard::ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after, size_t limit,
+                           std::map<PartitionName, PartitionState>* found) {
+  MutexLock lock(&write_mutex_);
+  auto next = partitions_by_name_.lower_bound(ByName::Names(tenant_id, "", "", ""));
+  if (after.has_value()) {
+    const ByName::Names names(after->tenant_id, after->model_id, after->hash_scheme, after->adapter_id);
+    const auto behind = partitions_by_name_.upper_bound(names);
+    // The later of the two beginnings.
+    if (next != partitions_by_name_.end() && ByName::NamesOf(*next) <= names) next = behind;
+  }
+  for (size_t listed = 0; next != partitions_by_name_.end() && listed < limit; ++next, ++listed) {
+    const Partition& partition = **next;
+    const auto [tenant, model, hash_scheme, adapter_id] = ByName::NamesOf(&partition);
+    if (!tenant_id.empty() && tenant != tenant_id) return;
+    PartitionName name{std::string(tenant), std::string(model), std::string(hash_scheme), std::string(adapter_id)};
+    if (found->size() >= limit && std::prev(found->end())->first < name) return;
+    PartitionState state{.name = name,
+                         .prefixes = static_cast<int64_t>(partition.prefixes),
+                         .scope_replicas = static_cast<int64_t>(partition.scope->by_name.size())};
+    found->emplace(std::move(name), std::move(state));
+    if (found->size() > limit) found->erase(std::prev(found->end()));
+  }
+}
+
+ScopeReplicas Shard::ListReplicas(const ScopeKey& key, size_t offset, size_t limit) {
+  ScopeReplicas listed;
+  MutexLock lock(&write_mutex_);
+  const Model* const model = FindModel(key.tenant_id, key.model_id);
+  if (model == nullptr) return listed;
+  const auto found = model->scopes.find(key.hash_scheme);
+  if (found == model->scopes.end()) return listed;
+  const std::vector<Presence*>& by_name = found->second.by_name;
+  listed.total = by_name.size();
+  for (size_t i = offset; i < by_name.size() && listed.replicas.size() < limit; ++i) {
+    const Presence& presence = *by_name[i];
+    const int64_t lease_us = presence.lease_us.load(std::memory_order_relaxed);
+    const int64_t oldest_us = presence.ages.Oldest(leaves_, SpansOf(presence)).span.seen_us;
+    PresenceState& state = listed.replicas.emplace_back();
+    state.replica_id = presence.replica->name;
+    state.entries = static_cast<int64_t>(presence.entries);
+    state.partitions = static_cast<int64_t>(presence.partitions.size());
+    state.oldest_seen = absl::FromUnixMicros(presence.EffectiveSeen(oldest_us));
+    state.newest_seen = absl::FromUnixMicros(presence.EffectiveSeen(presence.ages.NewestSeen(leaves_)));
+    if (lease_us != kNoTime) state.lease = absl::FromUnixMicros(lease_us);
+    if (presence.replica->stats != nullptr) state.stats = *presence.replica->stats;
+  }
+  return listed;
 }
 
 }  // namespace icache

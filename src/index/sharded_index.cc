@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +69,11 @@ class ShardedIndex final : public PrefixIndex {
   bool HoldsModel(std::string_view model_id) const override;
   void ForEachModel(absl::FunctionRef<void(std::string_view, const ModelStats&)> visit) const override;
   void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override;
+  std::vector<PartitionState> ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after,
+                                             size_t limit) const override;
+  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const override {
+    return ShardOf(key.tenant_id, key.model_id).ListReplicas(key, offset, limit);
+  }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override
       ABSL_LOCKS_EXCLUDED(quota_mutex_);
   absl::Status CheckInvariants() const override;
@@ -377,6 +384,16 @@ void ShardedIndex::ListHeld(std::string_view tenant_id, std::string_view model_i
   } else {
     ShardOf(tenant_id, model_id).ListSchemes(tenant_id, model_id, names);
   }
+}
+
+std::vector<PartitionState> ShardedIndex::ListPartitions(std::string_view tenant_id,
+                                                         const std::optional<PartitionName>& after,
+                                                         size_t limit) const {
+  std::map<PartitionName, PartitionState> found;
+  for (const auto& shard : shards_) shard->ListPartitions(tenant_id, after, limit, &found);
+  std::vector<PartitionState> partitions;
+  for (auto& [name, state] : found) partitions.push_back(std::move(state));
+  return partitions;
 }
 
 void ShardedIndex::ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const {

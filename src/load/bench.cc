@@ -70,9 +70,9 @@ int64_t RunLookups(const BenchOptions& options, const std::vector<std::unique_pt
 absl::StatusOr<BenchResult> Bench(const BenchOptions& options) {
   std::vector<std::unique_ptr<Connection>> connections(options.connections);
   for (auto& connection : connections) {
-    ASSIGN_OR_RETURN(connection, Connection::Open(options.target.address, kCallTimeout));
+    ASSIGN_OR_RETURN(connection, Connection::Open(options.target, kCallTimeout));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> control, Connection::Open(options.target.address, kCallTimeout));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> control, Connection::Open(options.target, kCallTimeout));
   const Workload workload(options.workload, options.target);
   if (options.fill) RETURN_IF_ERROR(workload.Populate(*control));
 

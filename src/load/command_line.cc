@@ -34,14 +34,38 @@ CLI::Option* AddDuration(CLI::App* app, const std::string& name, absl::Duration*
 
 void AddTarget(CLI::App* app, Target* target) {
   app->add_option("--address", target->address, "The daemon's gRPC address, HOST:PORT or unix:/path")
+      ->type_name("ADDRESS")
       ->capture_default_str();
-  app->add_option("--tenant", target->tenant, "tenant_id to report and ask under")->capture_default_str();
-  app->add_option("--model", target->model, "model_id to report and ask under")->capture_default_str();
-  app->add_option("--scheme", target->scheme, "hash_scheme to report and ask under")->capture_default_str();
+  Security* const security = &target->security;
+  CLI::Option* const tls = app->add_flag("--tls", security->tls, "Connect with TLS");
+  const auto add_file = [app](const char* name, std::string* path, const char* help) {
+    return app->add_option(name, *path, help)->type_name("FILE")->check(CLI::ExistingFile);
+  };
+  add_file("--tls-ca-file", &security->tls_ca_file, "Certificates that sign the daemon's; default the system's")
+      ->needs(tls);
+  CLI::Option* const cert = add_file("--tls-cert-file", &security->tls_cert_file, "Certificate of this client");
+  CLI::Option* const key = add_file("--tls-key-file", &security->tls_key_file, "Its key");
+  cert->needs(tls)->needs(key);
+  key->needs(cert);
+  app->add_option("--tls-server-name", security->tls_server_name,
+                  "Name expected in the daemon's certificate; default the address's host")
+      ->type_name("NAME")
+      ->needs(tls);
+  add_file("--token-file", &security->token_file, "Bearer token to show; it has to have the roles lookup and observe");
+  app->add_option("--tenant", target->tenant, "tenant_id to report and ask under")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app->add_option("--model", target->model, "model_id to report and ask under")
+      ->type_name("NAME")
+      ->capture_default_str();
+  app->add_option("--scheme", target->scheme, "hash_scheme to report and ask under")
+      ->type_name("NAME")
+      ->capture_default_str();
 }
 
 void AddTrace(CLI::App* app, std::string* path) {
   app->add_option("--trace", *path, "Trace file: one JSON object a line, as docs/load.md describes")
+      ->type_name("FILE")
       ->required()
       ->check(CLI::ExistingFile);
 }
@@ -53,7 +77,8 @@ void AddBlockSize(CLI::App* app, int32_t* block_size) {
 }
 
 void AddJson(CLI::App* app, std::string* path) {
-  app->add_option("--json", *path, "Write the result as JSON to this file; - is standard output, in place of the text");
+  app->add_option("--json", *path, "Write the result as JSON to this file; - is standard output, in place of the text")
+      ->type_name("FILE");
 }
 
 CLI::App* AddDemo(CLI::App* app, DemoOptions* options) {
@@ -112,7 +137,7 @@ CLI::App* AddReplay(CLI::App* app, ReplayFlags* flags) {
       ->check(CLI::Range(1.0, 1e12))
       ->capture_default_str();
   AddJson(replay, &command->json_path);
-  replay->add_option("--plot", command->plot_path, "Draw the result into this SVG file");
+  replay->add_option("--plot", command->plot_path, "Draw the result into this SVG file")->type_name("FILE");
   return replay;
 }
 
@@ -209,12 +234,17 @@ int Finish(const absl::Status& status) {
 int RunCommandLine(int argc, const char* const* argv) {
   CLI::App app("Load generator and trace replay for inference-cache", "icache-load");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "icache-load " ICACHE_VERSION, "Print the version and exit");
+  app.footer("Durations are written as in 30s, 2m or 500ms; \"icache-load COMMAND --help\" lists a command's flags.");
   DemoOptions demo_options;
   ReplayFlags replay_flags;
   BenchOptions bench_options;
   const CLI::App* demo = AddDemo(&app, &demo_options);
   const CLI::App* replay = AddReplay(&app, &replay_flags);
   AddBench(&app, &bench_options);
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->footer("A DURATION is a number with a unit, as 30s, 2m or 500ms.");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -21,9 +21,20 @@ inline constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 
 namespace wire = ::inferencecache::v1alpha1;
 
+// How a daemon is to be sure of us, and we of it. Paths of files, "" = none.
+struct Security {
+  bool tls = false;
+  std::string tls_ca_file = {};    // certificates that sign the daemon's; "" = the system's
+  std::string tls_cert_file = {};  // of this client, with its key
+  std::string tls_key_file = {};
+  std::string tls_server_name = {};  // expected in the daemon's certificate; "" = the address's host
+  std::string token_file = {};       // holds a bearer token
+};
+
 // Whom a command talks to, and under which names.
 struct Target {
   std::string address = "127.0.0.1:9090";  // "HOST:PORT" or "unix:/path"
+  Security security = {};
   std::string tenant = "load";
   std::string model = "load-model";
   std::string scheme = "vllm";
@@ -34,9 +45,12 @@ absl::Status StatusFromGrpc(const grpc::Status& status, std::string_view what);
 
 class Connection {
  public:
-  // `address` is "HOST:PORT" or "unix:/path". Every connection has a TCP connection of its own.
-  // Errors: Unavailable when nothing answers there within `timeout`.
-  static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& address, absl::Duration timeout);
+  // To the target's address. Every connection has a TCP connection of its own.
+  // Errors: NotFound for a file that cannot be read; Unavailable when nothing answers there within `timeout`.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const Target& target, absl::Duration timeout);
+
+  // Gives a call that is about to be made by stub() what the daemon knows us by.
+  void Prepare(grpc::ClientContext* context) const;
 
   absl::Status Lookup(const wire::LookupRouteRequest& request, wire::LookupRouteResponse* response) const;
 
@@ -50,10 +64,11 @@ class Connection {
   wire::InferenceCache::Stub* stub() const { return stub_.get(); }
 
  private:
-  Connection(std::unique_ptr<wire::InferenceCache::Stub> stub, absl::Duration timeout)
-      : stub_(std::move(stub)), timeout_(timeout) {}
+  Connection(std::unique_ptr<wire::InferenceCache::Stub> stub, std::string authorization, absl::Duration timeout)
+      : stub_(std::move(stub)), authorization_(std::move(authorization)), timeout_(timeout) {}
 
   const std::unique_ptr<wire::InferenceCache::Stub> stub_;
+  const std::string authorization_;  // "" = none
   const absl::Duration timeout_;
 };
 

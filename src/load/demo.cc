@@ -136,8 +136,7 @@ absl::Status RunDemo(const DemoOptions& options) {
   const TraceRequest& second = trace[1];
   const TraceRequest half = Head(first, first.hash_ids.size() / 2);
 
-  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection,
-                   Connection::Open(options.target.address, kCallTimeout));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connection::Open(options.target, kCallTimeout));
   Demo demo(options);
   RETURN_IF_ERROR(connection->Report({demo.Holds("replica-a", first)}));
   RETURN_IF_ERROR(connection->Report({demo.Holds("replica-b", half)}));

@@ -45,6 +45,7 @@ absl::Status IngestLoad::Stop() {
 void IngestLoad::Write(std::stop_token stop) {
   const WorkloadOptions& options = workload_->options();
   grpc::ClientContext context;
+  connection_->Prepare(&context);
   wire::Ack ack;
   const auto stream = connection_->stub()->ReportCacheState(&context, &ack);
 

@@ -13,6 +13,7 @@ class UnaryLookup final : public LookupCall {
 
   void Start(const wire::LookupRouteRequest& request) override {
     context_.emplace();
+    connection_->Prepare(&*context_);
     context_->set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
     reader_ = connection_->stub()->AsyncLookupRoute(&*context_, request, queue_);
     reader_->Finish(&response_, &status_, static_cast<LookupCall*>(this));
@@ -38,7 +39,8 @@ class StreamLookup final : public LookupCall {
       return;
     }
     state_ = State::kOpening;
-    stream_ = connection_->stub()->AsyncLookupRouteStream(&context_.emplace(), queue_, Begin());
+    connection_->Prepare(&context_.emplace());
+    stream_ = connection_->stub()->AsyncLookupRouteStream(&*context_, queue_, Begin());
   }
 
   bool OnCompletion(bool ok) override {

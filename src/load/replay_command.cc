@@ -30,8 +30,7 @@ absl::Status RunReplay(const ReplayCommand& command) {
   outcome.trace_ms = trace.back().timestamp_ms - trace.front().timestamp_ms;
 
   const size_t engines = command.options.fleet.engines;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection,
-                   Connection::Open(command.target.address, kCallTimeout));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connection::Open(command.target, kCallTimeout));
   DaemonHints hints(connection.get(), command.target, engines, command.options.fleet.block_size);
   RETURN_IF_ERROR(ClearEngines(&hints, engines));  // what a replay that was broken off has left
   ASSIGN_OR_RETURN(const int64_t others, hints.PrefixCount());

@@ -11,15 +11,19 @@
 #include "icache/access/access_observer.h"
 #include "icache/access/access_rules.h"
 #include "icache/base/published.h"
+#include "icache/rpc/call_observer.h"
 
 namespace icache {
 
 // Thread-safe.
 class Door {
  public:
-  // `rules` may be null: then it stands open to all. `observer` may be null. Nothing is owned.
-  Door(const Published<AccessRules>* rules, AccessObserver* observer, Role role)
-      : rules_(rules), observer_(observer), role_(role) {}
+  // `rules` may be null: then it stands open to all. The observers may be null. Nothing is owned.
+  Door(const Published<AccessRules>* rules, AccessObserver* observer, Role role, CallObserver* calls)
+      : rules_(rules), observer_(observer), role_(role), calls_(calls) {}
+
+  // Who is to be told of the calls that come this way; null = nobody.
+  CallObserver* calls() const { return calls_; }
 
   // Whether the caller has the role at all, whatever the request says. Fills `caller` unless the door stands open.
   // UNAUTHENTICATED or PERMISSION_DENIED.
@@ -47,6 +51,7 @@ class Door {
   const Published<AccessRules>* const rules_;
   AccessObserver* const observer_;
   const Role role_;
+  CallObserver* const calls_;
 };
 
 }  // namespace icache

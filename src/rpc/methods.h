@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "icache/base/clock.h"
@@ -28,6 +29,7 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
   grpc::Status Shed(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) override;
 
  private:
+  std::string_view name() const override { return "LookupRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupRouteRequest& request,
               inferencecache::v1alpha1::LookupRouteResponse* response) override;
@@ -45,6 +47,7 @@ class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1:
       : MessageMethod(door, backend.clock, max_recycled_bytes), index_(backend.index) {}
 
  private:
+  std::string_view name() const override { return "GetCacheState"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::GetCacheStateRequest& request,
               inferencecache::v1alpha1::GetCacheStateResponse* response) override;
@@ -61,6 +64,7 @@ class PublishEventMethod final
         observer_(backend.ingest_observer) {}
 
  private:
+  std::string_view name() const override { return "PublishEvent"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::CacheEvent& request, inferencecache::v1alpha1::Ack* response) override;
 
@@ -74,6 +78,7 @@ class RenderTemplateMethod final : public MessageMethod<inferencecache::v1alpha1
   using MessageMethod::MessageMethod;
 
  private:
+  std::string_view name() const override { return "RenderTemplate"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::RenderTemplateRequest& request,
               inferencecache::v1alpha1::RenderTemplateResponse* response) override;
@@ -85,6 +90,7 @@ class LookupPDRouteMethod final : public MessageMethod<inferencecache::v1alpha1:
   using MessageMethod::MessageMethod;
 
  private:
+  std::string_view name() const override { return "LookupPDRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupPDRouteRequest& request,
               inferencecache::v1alpha1::LookupPDRouteResponse* response) override;
@@ -98,6 +104,7 @@ class ExplainRouteMethod final : public MessageMethod<inferencecache::v1alpha1::
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
 
  private:
+  std::string_view name() const override { return "ExplainRoute"; }
   void Handle(const grpc::ServerContext& context, absl::Time received_at,
               const inferencecache::v1alpha1::LookupRouteRequest& request,
               inferencecache::ops::v1alpha1::ExplainRouteResponse* response) override;

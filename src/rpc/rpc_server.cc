@@ -105,9 +105,9 @@ class RpcServer::Impl {
   OpsService ops_service_;
   HealthService health_service_;
   ServingState serving_;
-  const Door lookup_door_{backend_.access, backend_.access_observer, Role::kLookup};
-  const Door observe_door_{backend_.access, backend_.access_observer, Role::kObserve};
-  const Door admin_door_{backend_.access, backend_.access_observer, Role::kAdmin};
+  const Door lookup_door_{backend_.access, backend_.access_observer, Role::kLookup, backend_.call_observer};
+  const Door observe_door_{backend_.access, backend_.access_observer, Role::kObserve, backend_.call_observer};
+  const Door admin_door_{backend_.access, backend_.access_observer, Role::kAdmin, backend_.call_observer};
   StreamLimit lookup_streams_{options_.max_lookup_streams};
   StreamLimit report_streams_{options_.max_report_streams};
   StreamLimit event_streams_{options_.max_event_streams};

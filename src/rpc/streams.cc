@@ -19,16 +19,25 @@ grpc::Status UpdateSink::Admit(const grpc::ServerContext& context) const {
 
 grpc::Status UpdateSink::Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update) {
   const absl::Time now = clock_->Now();
+  const grpc::Status status = Take(context, update);
+  if (status.ok()) {
+    const StateUpdate& state_update = view_.Read(message_.message());
+    const ApplyResult result = index_->ApplyUpdate(state_update, now);
+    if (observer_ != nullptr) observer_->OnUpdate(state_update.model_id, result);
+  }
+  if (CallObserver* const calls = door_->calls(); calls != nullptr) {
+    ReportCall(calls, "ReportCacheState", context, message_.message(), wire::Ack(), status, clock_->Now() - now);
+  }
+  view_.Trim(max_recycled_bytes_);
+  message_.Trim();
+  return status;
+}
+
+grpc::Status UpdateSink::Take(const grpc::ServerContext& context, grpc::ByteBuffer* update) {
   std::optional<Caller> caller;
   if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) return status;
   if (grpc::Status status = message_.Parse(update); !status.ok()) return status;
-  if (grpc::Status status = door_->Pass(caller, message_.message()); !status.ok()) return status;
-  const StateUpdate& state_update = view_.Read(message_.message());
-  const ApplyResult result = index_->ApplyUpdate(state_update, now);
-  if (observer_ != nullptr) observer_->OnUpdate(state_update.model_id, result);
-  view_.Trim(max_recycled_bytes_);
-  message_.Trim();
-  return grpc::Status::OK;
+  return door_->Pass(caller, message_.message());
 }
 
 void ReportStream::OnOpen() {

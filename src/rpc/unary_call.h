@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "icache/base/clock.h"
+#include "rpc/call_report.h"
 #include "rpc/completion.h"
 #include "rpc/door.h"
 #include "rpc/queue_state.h"
@@ -47,14 +49,12 @@ class MessageMethod : public UnaryMethod {
 
   grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) final {
     const absl::Time received_at = clock_->Now();
-    std::optional<Caller> caller;
-    if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) {
-      request->Clear();
-      return status;
+    const grpc::Status status = Take(context, request);
+    if (status.ok()) Handle(context, received_at, request_.message(), &response_);
+    if (CallObserver* const calls = door_->calls(); calls != nullptr) {
+      ReportCall(calls, name(), context, request_.message(), response_, status, clock_->Now() - received_at);
     }
-    if (grpc::Status status = request_.Parse(request); !status.ok()) return status;
-    if (grpc::Status status = door_->Pass(caller, request_.message()); !status.ok()) return status;
-    Handle(context, received_at, request_.message(), &response_);
+    if (!status.ok()) return status;
     *response = ToByteBuffer(response_);
     request_.Trim();
     if (response->Length() > max_recycled_bytes_) response_ = Response();
@@ -70,11 +70,24 @@ class MessageMethod : public UnaryMethod {
   // Buffers larger than this are not kept between calls.
   size_t max_recycled_bytes() const { return max_recycled_bytes_; }
 
+  // The method's, as "LookupRoute".
+  virtual std::string_view name() const = 0;
   // Replaces `response`, which still holds the answer to an earlier call.
   virtual void Handle(const grpc::ServerContext& context, absl::Time received_at, const Request& request,
                       Response* response) = 0;
 
  private:
+  // Lets the caller in and parses its request, which it empties.
+  grpc::Status Take(const grpc::ServerContext& context, grpc::ByteBuffer* request) {
+    std::optional<Caller> caller;
+    if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) {
+      request->Clear();
+      return status;
+    }
+    if (grpc::Status status = request_.Parse(request); !status.ok()) return status;
+    return door_->Pass(caller, request_.message());
+  }
+
   const Door* const door_;
   const Clock* const clock_;
   const size_t max_recycled_bytes_;

@@ -4,10 +4,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <mutex>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "icache/base/mutex.h"
+#include "icache/base/string_map.h"
 #include "icache/base/utf8.h"
 #include "spdlog/fmt/fmt.h"
 #include "spdlog/logger.h"
@@ -135,7 +141,7 @@ class Payload {
     return std::isfinite(value) ? fmt::to_string(value) : Value(std::string_view(fmt::to_string(value)), room);
   }
   static std::string Word(std::string_view text, size_t room) {
-    return IsPlainWord(text) && text.size() <= room ? std::string(text) : Quoted(text, room);
+    return text.size() <= room && IsPlainWord(text) ? std::string(text) : Quoted(text, room);
   }
 
   const bool json_;
@@ -148,6 +154,9 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   DescriptorSink(int fd, bool json) : fd_(fd), json_(json) {}
 
+  // Lines not written so far.
+  int64_t dropped() const { return dropped_ever_.load(std::memory_order_relaxed); }
+
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     if (dropped_ > 0) {
@@ -155,7 +164,9 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
       payload.Add({"count", dropped_});
       if (Write({message.time, {}, message.logger_name, spdlog::level::warn, payload.text()})) dropped_ = 0;
     }
-    if (!Write(message)) ++dropped_;
+    if (Write(message)) return;
+    ++dropped_;
+    dropped_ever_.fetch_add(1, std::memory_order_relaxed);
   }
   void flush_() override {}
 
@@ -184,17 +195,59 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
   const int fd_;
   const bool json_;
   int64_t dropped_ = 0;  // lines not written since the last one that was
-  bool torn_ = false;    // the last line was cut by a fault; the next begins with a line break
+  std::atomic<int64_t> dropped_ever_ = 0;
+  bool torn_ = false;  // the last line was cut by a fault; the next begins with a line break
+};
+
+// Decides which lines of each kind are written. Names of events are literals of the program, so kinds are few.
+// Thread-safe.
+class LineBudget {
+ public:
+  // Whether a line may be written now; then `suppressed` is how many of its kind were not since the last one.
+  bool Take(std::string_view event, const LogRate& rate, absl::Time now, int64_t* suppressed) {
+    MutexLock lock(&mutex_);
+    const auto [found, added] = kinds_.try_emplace(event, Kind{.lines = rate.burst, .filled_at = now, .suppressed = 0});
+    Kind& kind = found->second;
+    const double seconds = std::max(0.0, absl::ToDoubleSeconds(now - kind.filled_at));
+    kind.lines = std::min(rate.burst, kind.lines + seconds * rate.per_second);
+    kind.filled_at = now;
+    if (kind.lines < 1) {
+      ++kind.suppressed;
+      ++suppressed_ever_;
+      return false;
+    }
+    --kind.lines;
+    *suppressed = std::exchange(kind.suppressed, 0);
+    return true;
+  }
+
+  // Lines not written so far.
+  int64_t suppressed() const {
+    MutexLock lock(&mutex_);
+    return suppressed_ever_;
+  }
+
+ private:
+  struct Kind {
+    double lines;  // that may be written
+    absl::Time filled_at;
+    int64_t suppressed;  // since the last line
+  };
+
+  mutable Mutex mutex_;
+  StringMap<Kind> kinds_ ABSL_GUARDED_BY(mutex_);
+  int64_t suppressed_ever_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class SpdlogLogger final : public Logger {
  public:
   SpdlogLogger(const LoggerOptions& options, const Clock* clock)
-      : json_(options.json),
+      : options_(options),
         clock_(clock),
-        logger_("icached", std::make_shared<DescriptorSink>(options.fd, options.json)) {
+        sink_(std::make_shared<DescriptorSink>(options.fd, options.json)),
+        logger_("icached", sink_) {
     logger_.set_level(SpdlogLevel(options.min_severity));
-    logger_.set_pattern(json_ ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::utc);
+    logger_.set_pattern(options_.json ? kJsonPattern : kTextPattern, spdlog::pattern_time_type::utc);
     // By default spdlog prints its own failures to stderr, which may wait.
     logger_.set_error_handler([](const std::string&) {});
   }
@@ -202,14 +255,23 @@ class SpdlogLogger final : public Logger {
   void Log(LogSeverity severity, std::string_view event, absl::Span<const LogField> fields) override {
     const spdlog::level::level_enum level = SpdlogLevel(severity);
     if (!logger_.should_log(level)) return;
-    Payload payload(json_, severity, event);
+    const absl::Time now = clock_->Now();
+    const LogRate& rate = severity == LogSeverity::kDebug ? options_.debug_rate : options_.rate;
+    int64_t suppressed = 0;
+    if (!budget_.Take(event, rate, now, &suppressed)) return;
+    Payload payload(options_.json, severity, event);
+    if (suppressed > 0) payload.Add({"suppressed", suppressed});
     for (const LogField& field : fields) payload.Add(field);
-    logger_.log(absl::ToChronoTime(clock_->Now()), spdlog::source_loc{}, level, payload.text());
+    logger_.log(absl::ToChronoTime(now), spdlog::source_loc{}, level, payload.text());
   }
 
+  LogLosses Losses() const override { return {.suppressed = budget_.suppressed(), .unwritable = sink_->dropped()}; }
+
  private:
-  const bool json_;
+  const LoggerOptions options_;
   const Clock* const clock_;
+  LineBudget budget_;
+  const std::shared_ptr<DescriptorSink> sink_;
   spdlog::logger logger_;  // thread-safe once set up
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "icache/telemetry/logging.h"
 #include "icache/telemetry/metrics_page.h"
 #include "telemetry/model_tallies.h"
 
@@ -298,7 +299,17 @@ void Metrics::Fill(MetricsPage* page) {
       .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
   page->Counter("inferencecache_observer_events_lost_total", "Events that StreamCacheEvents could not tell in time.")
       .Add(events_ == nullptr ? 0 : events_->lost());
+  AddLog(page);
   page->AddProcess();
+}
+
+void Metrics::AddLog(MetricsPage* page) const {
+  const Logger* const log = log_.load(std::memory_order_relaxed);
+  if (log == nullptr) return;
+  const LogLosses losses = log->Losses();
+  page->Counter("inferencecache_log_lines_lost_total", "Log lines that were to be written and are lost, by reason.")
+      .Add(losses.suppressed, {{"reason", "rate"}})
+      .Add(losses.unwritable, {{"reason", "unwritable"}});
 }
 
 }  // namespace icache

@@ -10,10 +10,12 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "tests/config/temp_folder.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/status_matchers.h"
@@ -382,6 +384,35 @@ TEST_F(PolicyWatcherTest, ThreadTakesUpChanges) {
     WaitForReloads(static_cast<size_t>(gate - 1));
     EXPECT_EQ(GateOf("a"), gate);
   }
+}
+
+TEST_F(PolicyWatcherTest, RequestedReloadIsForcedAndTheThreadsAffair) {
+  Watch(folder_.Write("p.yaml", Policy("a", 1)), absl::Hours(1));
+  watcher_->Start();
+  watcher_->RequestReload();
+  WaitForReloads(1);
+  watcher_->RequestReload();
+  WaitForReloads(2);
+}
+
+TEST_F(PolicyWatcherTest, RequestDoesNotWaitForTheReload) {
+  absl::Notification loading;
+  absl::Notification go_on;
+  bool first = true;
+  const auto judge = [&](absl::Span<const TextFile>) {
+    if (!std::exchange(first, false)) {
+      loading.Notify();
+      go_on.WaitForNotification();
+    }
+    return absl::OkStatus();
+  };
+  auto watcher = FileWatcher::Create({"watcher", {folder_.Write("p.yaml", "")}, absl::Hours(1)}, &clock_, judge,
+                                     [](const absl::Status&) {});
+  ASSERT_THAT(watcher, IsOk());
+  (*watcher)->Start();
+  (*watcher)->RequestReload();
+  loading.WaitForNotification();  // on the watcher's thread: this one has come back
+  go_on.Notify();
 }
 
 TEST_F(PolicyWatcherTest, StopDoesNotWaitForTheInterval) {

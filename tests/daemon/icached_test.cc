@@ -24,7 +24,9 @@ using ::testing::HasSubstr;
 // One run of icached. Killed on destruction if it still runs.
 class Icached {
  public:
-  explicit Icached(std::vector<std::string> arguments) {
+  enum class Errors { kPiped, kFullDisk, kClosed };
+
+  explicit Icached(std::vector<std::string> arguments, Errors errors = Errors::kPiped) {
     arguments.insert(arguments.begin(), ICACHE_BINARY_DIR "/bin/icached");
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -34,7 +36,17 @@ class Icached {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    switch (errors) {
+      case Errors::kPiped:
+        posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+        break;
+      case Errors::kFullDisk:
+        posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/full", O_WRONLY, 0);
+        break;
+      case Errors::kClosed:
+        posix_spawn_file_actions_addclose(&actions, STDERR_FILENO);
+        break;
+    }
     EXPECT_EQ(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
@@ -149,6 +161,52 @@ TEST(IcachedTest, SighupReloadsThePolicies) {
   ASSERT_TRUE(icached.AwaitOutput("policies_reloaded")) << icached.output();
   icached.Signal(SIGTERM);
   EXPECT_EQ(icached.Wait(), 0);
+}
+
+TEST(IcachedTest, CrashLeavesABacktraceAndTheSignal) {
+  for (const int signal : {SIGSEGV, SIGABRT, SIGBUS}) {
+    Icached icached(FreePorts());
+    ASSERT_TRUE(icached.AwaitOutput(" ready")) << icached.output();
+    icached.Signal(signal);
+    EXPECT_EQ(icached.Wait(), -signal);
+    EXPECT_THAT(icached.output(),
+                AllOf(HasSubstr(" received at time="), HasSubstr("icache::(anonymous namespace)::Main()")));
+  }
+}
+
+TEST(IcachedTest, LogThatCannotBeWrittenDoesNotStopIt) {
+  // Standard error is a full disk, or closed; the ports are told by a socket.
+  for (const bool closed : {false, true}) {
+    const TempFile socket("icached-lost-log");
+    Icached icached({"--grpc-address", "unix:" + socket.path(), "--http-address", "127.0.0.1:0"},
+                    closed ? Icached::Errors::kClosed : Icached::Errors::kFullDisk);
+    const auto stub = ConnectTo("unix:" + socket.path());
+    EXPECT_TRUE(Eventually([&] { return Reason(stub.get()) == "NO_HINT"; }));
+    icached.Signal(SIGHUP);
+    EXPECT_EQ(Reason(stub.get()), "NO_HINT");
+    icached.Signal(SIGTERM);
+    EXPECT_EQ(icached.Wait(), 0);
+  }
+}
+
+TEST(IcachedTest, DebugLinesCarryTheIdsOfACall) {
+  Icached icached(FreePorts({"--log-level", "debug"}));
+  ASSERT_TRUE(icached.AwaitOutput(" ready")) << icached.output();
+  const auto stub = ConnectTo(icached.grpc_address());
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-id", "req 1=\"x\"");
+  context.AddMetadata("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+  wire::LookupRouteRequest request;
+  request.set_tenant_id("tenant\n");
+  request.set_model_id(std::string(100'000, 'm'));
+  wire::LookupRouteResponse response;
+  ASSERT_TRUE(stub->LookupRoute(&context, request, &response).ok());
+  EXPECT_TRUE(
+      icached.AwaitOutput("debug call method=LookupRoute request_id=\"req 1=\\\"x\\\"\" "
+                          "traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 "
+                          "tenant=\"tenant\\n\" model=" +
+                          std::string(512, 'm') + " reason=NO_HINT refusal=\"\" us="))
+      << icached.output();
 }
 
 TEST(IcachedTest, BadFlagExitsWithTwo) {

@@ -149,13 +149,29 @@ TEST_F(ServerTest, ReloadIsCountedAndARefusedOneChangesNothing) {
   StartServer();
   policies.Write(kRequireChainPolicy);
   server_->Reload();
-  EXPECT_EQ(Reason(stub_.get()), "POLICY_REQUIRES_CHAIN");
+  EXPECT_TRUE(Eventually([this] { return Reason(stub_.get()) == "POLICY_REQUIRES_CHAIN"; }));
   policies.Write(kBadPolicy);
   server_->Reload();
+  const auto counted = [this](const char* result) {
+    const std::string series = "inferencecache_policy_reloads_total{result=\"" + std::string(result) + "\"} 1\n";
+    return Get("/metrics").body.find(series) != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually([&] { return counted("failure"); }));
+  EXPECT_TRUE(counted("success"));
   EXPECT_EQ(Reason(stub_.get()), "POLICY_REQUIRES_CHAIN");
-  const std::string metrics = Get("/metrics").body;
-  EXPECT_THAT(metrics, HasSubstr("inferencecache_policy_reloads_total{result=\"success\"} 1"));
-  EXPECT_THAT(metrics, HasSubstr("inferencecache_policy_reloads_total{result=\"failure\"} 1"));
+  EXPECT_THAT(Get("/debug/policies").body, HasSubstr(policies.path() + ":"));
+}
+
+TEST_F(ServerTest, DebugPagesShowTheServersOwn) {
+  StartServer();
+  ASSERT_TRUE(Report(OneEntry()).ok());
+  EXPECT_THAT(Get("/debug/config").body, HasSubstr("\"key\": \"http.address\",\n      \"value\": \"127.0.0.1:0\""));
+  EXPECT_THAT(Get("/debug/policies").body, HasSubstr("\"refused\": null"));
+  EXPECT_THAT(Get("/debug/index").body, HasSubstr("/debug/index?tenant=tenant&model=model&scheme=scheme\""));
+  EXPECT_THAT(Get("/debug/index?tenant=tenant&model=model&scheme=scheme").body, HasSubstr("\"replica\": \"r0\""));
+  const HttpAnswer bad = Get("/debug/index?limit=1001");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(bad.body, "limit: must be a number from 1 to 1000, got \"1001\"\n");
 }
 
 TEST_F(ServerTest, CallsAreCounted) {

@@ -100,7 +100,14 @@ class HttpServerTest : public ::testing::Test {
   }
 
   void Start(const HttpServerOptions& options = Patient()) {
-    auto server = HttpServer::Start(options, {.ready = [this] { return ready_; }, .metrics = [this] { return page_; }});
+    HttpHandlers handlers = {.ready = [this] { return ready_; }, .metrics = [this] { return page_; }};
+    handlers.pages["/debug/query"] = [](const HttpQuery& query) -> absl::StatusOr<std::string> {
+      std::string body;
+      for (const auto& [name, value] : query) body += name + "=" + value + ";";
+      if (body == "bad=;") return absl::InvalidArgumentError("bad:\nno");
+      return body;
+    };
+    auto server = HttpServer::Start(options, std::move(handlers));
     ASSERT_THAT(server, IsOk());
     server_ = *std::move(server);
   }
@@ -193,6 +200,31 @@ TEST_F(HttpServerTest, OtherMethodsAreNotAllowed) {
   EXPECT_EQ(answer->get_header_value("Allow"), "GET, HEAD");
   EXPECT_EQ(Client().Delete("/healthz")->status, 405);
   EXPECT_THAT(Ask("get /healthz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
+}
+
+TEST_F(HttpServerTest, PageIsJsonThatNobodyKeeps) {
+  Start();
+  const auto answer = Client().Get("/debug/query?limit=5&name=a%26b%00c");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->get_header_value("Content-Type"), "application/json");
+  EXPECT_EQ(answer->get_header_value("Cache-Control"), "no-store");
+  EXPECT_EQ(answer->body, std::string("limit=5;name=a&b\0c;", 19));
+}
+
+TEST_F(HttpServerTest, PageThatIsAskedBadlyIsABadRequest) {
+  Start();
+  const auto answer = Client().Get("/debug/query?bad");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 400);
+  EXPECT_EQ(answer->body, "bad: no\n");
+}
+
+TEST_F(HttpServerTest, PagesAreOnlyRead) {
+  Start();
+  EXPECT_THAT(Ask("HEAD /debug/query?a=b HTTP/1.1\r\n\r\n"),
+              AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 4\r\n"), EndsWith("\r\n\r\n")));
+  EXPECT_EQ(Client().Post("/debug/query", "body", "text/plain")->status, 405);
 }
 
 TEST_F(HttpServerTest, WhatIsNoRequestIsNotServed) {

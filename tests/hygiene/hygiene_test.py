@@ -102,5 +102,27 @@ class DocumentsTest(RuleTest):
                           "src/a.h:1: docs/b.md is not there")
 
 
+
+class LogsTest(RuleTest):
+    LOGGING = {"src/telemetry/logging.cc": 'Payload payload(json_, LogSeverity::kWarn, "lost");\n'
+                                           'payload.Add({"count", dropped_});\n'}
+    LOST = "## Both programs\n| `lost` | warn | `count` | x | |\n"
+
+    def test_every_event_is_documented_as_it_is(self):
+        self.assert_holds(rules.log_problems)
+
+    def test_rows_and_events_that_lack_one_another_are_found(self):
+        self.assert_finds(rules.log_problems, self.LOGGING | {
+            "src/daemon/a.cc": '\nlogger_->Info(a ? "yes" : "no", {{"x", 1},\n {"y", 2}});\nlogger->Warn("told");\n',
+            "src/bridge/a.cc": 'logger_->Info("yes");\nlogger_->Info(name);\n',
+            "docs/logs.md": self.LOST + "## icached\n| `yes` | info | `x`, `y` | it is | |\n| `told` | info | | | |\n"
+                                        "## icache-bridge\n| `never` | info | | | |\n"},
+            "src/bridge/a.cc:2: the event of a log line must be a literal",
+            "docs/logs.md:5: told is logged at level warn with no fields",
+            "docs/logs.md:7: icache-bridge never logs never",
+            "src/bridge/a.cc:1: docs/logs.md has no row for yes of icache-bridge",
+            "src/daemon/a.cc:2: docs/logs.md has no row for no of icached")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -43,7 +43,7 @@ FOREIGN_INCLUDES = {
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
     "http": ("microhttpd.h", "gnutls/"),
-    "daemon": ("spdlog/",),
+    "daemon": ("spdlog/", "nlohmann/"),
     "load": WIRE + ("CLI/", "nlohmann/"),
     "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
     "engine": ("xxhash.h", "msgpack.hpp"),
@@ -57,7 +57,7 @@ FOREIGN_TARGETS = {
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
     "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),
-    "daemon": ("spdlog::",),
+    "daemon": ("spdlog::", "nlohmann_json::"),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),
     "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),
@@ -67,7 +67,7 @@ FOREIGN_TARGETS = {
 # Core opens no file and no socket. Of the C library's own headers it needs only these.
 CORE_FORBIDS = {"cstdio", "filesystem", "fstream", "iostream"}
 CORE_C_HEADERS = {"pthread.h", "sys/mman.h"}
-C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|fcntl|limits|netdb|poll|pthread|sched|signal|termios|time|unistd)\.h$")
+C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|execinfo|fcntl|limits|netdb|poll|pthread|sched|signal|termios|time|unistd)\.h$")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
 CMAKE_ROOM = re.compile(r"icache_room\s*\(([^)]*?)(?:PRECOMPILE[^)]*)?\)")
@@ -77,6 +77,8 @@ SKIPPED_FOLDERS = {".git", ".cache", "build", "__pycache__"}
 DATA_FOLDERS = ("tests/data/", "tests/conformance/", "tests/fuzz/corpus/")  # kept as they came
 
 MACHINE_PATH = re.compile(r"(?<![\w.<}*-])/(home|root|Users|work|mnt|srv|data)/[\w.-]+")
+
+LOG_CALL = re.compile(r'\blog(?:ger)?_?(?:->|\.)(Debug|Info|Warn|Error)\(((?:"(?:\\.|[^"\\])*"|[^;"])*)\);')
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
@@ -209,6 +211,45 @@ def link_problem(document, target):
     if anchor and anchor not in anchors(path):
         return f"link to {target}, which has no such heading"
     return None
+
+
+def log_problems(root):
+    """Log events whose row in docs/logs.md is missing, or has another level or other fields than the sources; and rows of
+    events that do not exist."""
+    logged = {}
+    for path in files(root / "src", (".h", ".cc")):
+        program = "icache-bridge" if path.is_relative_to(root / "src/bridge") else "icached"
+        text = path.read_text(encoding="utf-8")
+        for call in LOG_CALL.finditer(text):
+            arguments, place = call[2], f"{path.relative_to(root)}:{text.count(chr(10), 0, call.start()) + 1}"
+            names = re.findall(r'"(\w+)"', arguments.partition("{")[0])
+            fields = re.findall(r'\{\s*"(\w+)",', arguments)
+            if not names:
+                yield f"{place}: the event of a log line must be a literal"
+            for name in names:
+                logged[program, name] = (place, call[1].lower(), fields)
+    for call in re.finditer(r'Payload payload\(json_, LogSeverity::k(\w+), "(\w+)"\);\s*payload\.Add\(\{"(\w+)"',
+                            (root / "src/telemetry/logging.cc").read_text(encoding="utf-8")):
+        logged["Both programs", call[2]] = ("src/telemetry/logging.cc", call[1].lower(), [call[3]])
+    document = root / "docs/logs.md"
+    program = ""
+    rows = set()
+    for place, line in lines(document, root):
+        program = line[3:] if line.startswith("## ") else program
+        row = re.match(r"\| `(\w+)` \| (\w+) \|([^|]*)\|", line)
+        if not row:
+            continue
+        key = (program, row[1])
+        rows.add(key)
+        if key not in logged:
+            yield f"{place}: {program} never logs {row[1]}"
+            continue
+        _, level, fields = logged[key]
+        if (level, fields) != (row[2], re.findall(r"`(\w+)`", row[3])):
+            yield f"{place}: {row[1]} is logged at level {level} with {', '.join(fields) or 'no fields'}"
+    for key, (place, _, _) in logged.items():
+        if key not in rows:
+            yield f"{place}: docs/logs.md has no row for {key[1]} of {key[0]}"
 
 
 def anchors(document):

@@ -399,7 +399,9 @@ class Run {
     EXPECT_EQ(mirror_.Held(*model_), Mirror::Count(*model_));
     CompareStats();
     CompareModels();
+    ComparePartitions("");
     for (const std::string& tenant : universe_.tenants) {
+      ComparePartitions(tenant);
       for (const std::string& model : universe_.models) {
         CompareState(tenant, model);
         for (const std::string& scheme : universe_.schemes) {
@@ -431,6 +433,7 @@ class Run {
       return answer;
     };
     EXPECT_EQ(ask(*engine_), ask(*model_)) << scope.tenant_id << "/" << scope.model_id << "/" << scope.hash_scheme;
+    CompareReplicas(scope);
     CompareNames("", "");
     CompareNames(scope.tenant_id, "");
     CompareNames(scope.tenant_id, scope.model_id);
@@ -443,6 +446,41 @@ class Run {
     model_->ListHeld(tenant, model, &expected);
     EXPECT_EQ(actual.names(), expected.names());
     EXPECT_EQ(actual.omitted(), expected.omitted());
+  }
+
+  // Walks all partitions page by page, as an operator would.
+  void ComparePartitions(std::string_view tenant) {
+    std::optional<PartitionName> after;
+    for (;;) {
+      const std::vector<PartitionState> actual = engine_->ListPartitions(tenant, after, /*limit=*/2);
+      const std::vector<PartitionState> expected = model_->ListPartitions(tenant, after, /*limit=*/2);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (size_t i = 0; i < actual.size(); ++i) {
+        EXPECT_EQ(actual[i].name, expected[i].name);
+        EXPECT_EQ(actual[i].prefixes, expected[i].prefixes);
+        EXPECT_EQ(actual[i].scope_replicas, expected[i].scope_replicas);
+      }
+      if (actual.empty()) return;
+      after = actual.back().name;
+    }
+  }
+
+  void CompareReplicas(const ScopeKey& scope) {
+    for (const size_t offset : {0, 1}) {
+      const ScopeReplicas actual = engine_->ListReplicas(scope, offset, /*limit=*/2);
+      const ScopeReplicas expected = model_->ListReplicas(scope, offset, /*limit=*/2);
+      EXPECT_EQ(actual.total, expected.total);
+      ASSERT_EQ(actual.replicas.size(), expected.replicas.size());
+      for (size_t i = 0; i < actual.replicas.size(); ++i) {
+        const PresenceState& a = actual.replicas[i];
+        const PresenceState& b = expected.replicas[i];
+        EXPECT_EQ(std::tie(a.replica_id, a.entries, a.partitions, a.oldest_seen, a.newest_seen, a.lease),
+                  std::tie(b.replica_id, b.entries, b.partitions, b.oldest_seen, b.newest_seen, b.lease));
+        ASSERT_EQ(a.stats.has_value(), b.stats.has_value());
+        if (!a.stats.has_value()) continue;
+        EXPECT_EQ(Parts(*a.stats), Parts(*b.stats));
+      }
+    }
   }
 
   void CompareState(std::string_view tenant, std::string_view model) {

@@ -36,13 +36,13 @@ std::string ReadFile(const std::string& path) {
 }
 
 std::unique_ptr<Connection> Connect(const FakeDaemon& daemon) {
-  auto connection = Connection::Open(daemon.address(), kCallTimeout);
+  auto connection = Connection::Open({.address = daemon.address()}, kCallTimeout);
   EXPECT_THAT(connection, IsOk());
   return *std::move(connection);
 }
 
 TEST(ConnectionTest, NothingAtTheAddressIsUnavailable) {
-  EXPECT_THAT(Connection::Open("unix:" + ::testing::TempDir() + "/nobody.sock", absl::Milliseconds(50)),
+  EXPECT_THAT(Connection::Open({.address = "unix:" + ::testing::TempDir() + "/nobody.sock"}, absl::Milliseconds(50)),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no daemon answers there within 50ms")));
 }
 

@@ -10,13 +10,16 @@
 #include "load/demo.h"
 #include "load/replay_command.h"
 #include "tests/integration/icached_process.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
 namespace {
 
+using ::icache::testing::CertificateFolder;
 using ::icache::testing::IcachedProcess;
 using ::icache::testing::IsOk;
+using ::icache::testing::StatusIs;
 using ::testing::HasSubstr;
 
 constexpr char kTrace[] = ICACHE_TEST_DATA_DIR "/trace-slice.jsonl";
@@ -40,6 +43,43 @@ TEST(LoadDaemonTest, TheDemoFindsPrefixesAndShowsEveryKindOfAnswer) {
        {"PREFIX_MATCH", "AFFINITY_HINT", "UNKNOWN_TENANT", "UNKNOWN_MODEL", "UNKNOWN_HASH_SCHEME"}) {
     EXPECT_THAT(text, HasSubstr(reason));
   }
+}
+
+TEST(LoadDaemonTest, TheBenchRunsOverMutualTlsWithAToken) {
+  const CertificateFolder certificates;
+  certificates.Sign("daemon", "daemon.example");
+  certificates.Sign("client");
+  const std::string grants = certificates.folder().Write(
+      "grants.yaml", "name: load\nroles: [lookup, observe]\ntokens: [0123456789abcdef0123456789abcdef]\n");
+  IcachedProcess daemon({"--grpc-tls-cert-file", certificates.Certificate("daemon"), "--grpc-tls-key-file",
+                         certificates.Key("daemon"), "--grpc-tls-client-ca-file", certificates.ca(), "--access-path",
+                         grants});
+  ASSERT_TRUE(daemon.ready()) << daemon.output();
+  BenchOptions options;
+  options.workload.chains = 10;
+  options.requests = 100;
+  options.warm_up = absl::ZeroDuration();
+  options.ingest_blocks_per_s = 1000;
+  options.target.address = daemon.grpc_address();
+  options.target.security = {
+      .tls = true,
+      .tls_ca_file = certificates.ca(),
+      .tls_cert_file = certificates.Certificate("client"),
+      .tls_key_file = certificates.Key("client"),
+      .tls_server_name = "daemon.example",
+      .token_file = certificates.folder().Write("token", "0123456789abcdef0123456789abcdef\n"),
+  };
+  for (const LookupMode mode : {LookupMode::kUnary, LookupMode::kStream}) {
+    options.mode = mode;
+    const absl::StatusOr<BenchResult> result = Bench(options);
+    ASSERT_THAT(result, IsOk());
+    EXPECT_EQ(result->lookups.Answered(), 100);
+  }
+
+  options.target.security.token_file = certificates.folder().Write("wrong", "wrong-wrong-wrong-wrong\n");
+  EXPECT_THAT(Bench(options), StatusIs(absl::StatusCode::kUnauthenticated));
+  options.target.security.token_file = certificates.folder() / "missing";
+  EXPECT_THAT(Bench(options), StatusIs(absl::StatusCode::kNotFound));
 }
 
 nlohmann::json ReplayOf(const IcachedProcess& daemon, size_t requests) {

@@ -75,6 +75,13 @@ class GatedIndex final : public PrefixIndex {
   void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override {
     index_->ListHeld(tenant_id, model_id, names);
   }
+  std::vector<PartitionState> ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after,
+                                             size_t limit) const override {
+    return index_->ListPartitions(tenant_id, after, limit);
+  }
+  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const override {
+    return index_->ListReplicas(key, offset, limit);
+  }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override {
     index_->ForEachQuotaTenant(visit);
   }
@@ -136,6 +143,27 @@ class CountingObserver final : public IngestObserver {
   ApplyResult last_result_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Remembers each call as one line.
+class CallLog final : public CallObserver {
+ public:
+  void OnCall(const CallRecord& call) override {
+    MutexLock lock(&mutex_);
+    for (const std::string_view part : {call.method, call.request_id, call.traceparent, call.tenant_id, call.model_id,
+                                        call.reason_code, call.refusal}) {
+      calls_.append(part).append("|");
+    }
+    calls_ += "\n";
+  }
+  std::string calls() const {
+    MutexLock lock(&mutex_);
+    return calls_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string calls_ ABSL_GUARDED_BY(mutex_);
+};
+
 class RpcFixture : public ::testing::Test {
  protected:
   RpcFixture()
@@ -166,7 +194,8 @@ class RpcFixture : public ::testing::Test {
                                       .clock = &clock_,
                                       .events = &events_,
                                       .metrics = [this] { return samples_; },
-                                      .ingest_observer = &observer_});
+                                      .ingest_observer = &observer_,
+                                      .call_observer = &calls_});
   }
 
   // A connection of its own.
@@ -232,6 +261,7 @@ class RpcFixture : public ::testing::Test {
   GatedIndex index_;
   Router router_;
   CountingObserver observer_;
+  CallLog calls_;
   RpcOptions options_;
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

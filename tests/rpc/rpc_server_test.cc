@@ -48,6 +48,25 @@ TEST_F(RpcServerTest, LookupFindsWhatWasReported) {
   EXPECT_GE(response.lookup_latency_us(), 0);
 }
 
+TEST_F(RpcServerTest, EachCallIsToldWithItsIds) {
+  StartServer();
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-id", std::string(200, 'i'));
+  context.AddMetadata("traceparent", "00-1-2-01");
+  wire::LookupRouteResponse response;
+  ASSERT_TRUE(stub_->LookupRoute(&context, Lookup("a"), &response).ok());
+  EXPECT_EQ(calls_.calls(), "LookupRoute|" + std::string(kMaxCallIdBytes, 'i') + "|00-1-2-01|tenant|model|NO_HINT||\n");
+}
+
+TEST_F(RpcServerTest, EachUpdateAndEachRefusalIsToldToo) {
+  StartServer();
+  ASSERT_TRUE(Report(Update("r0", "a")).ok());
+  std::string response;
+  ASSERT_FALSE(CallRaw("/inferencecache.v1alpha1.InferenceCache/PublishEvent", "\xFF", &response).ok());
+  EXPECT_THAT(calls_.calls(), AllOf(HasSubstr("ReportCacheState|||tenant|model|||\n"),
+                                    ::testing::ContainsRegex("PublishEvent\\|\\|\\|\\|\\|\\|.+\\|\n")));
+}
+
 TEST_F(RpcServerTest, RecycledMessagesCarryNothingOver) {
   StartServer();
   wire::CacheStateUpdate update = Update("r0", "hash");

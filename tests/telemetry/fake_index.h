@@ -33,6 +33,11 @@ class FakeIndex final : public PrefixIndex {
   void Read(const ScopeKey&, absl::FunctionRef<void(const ScopeView&)>) const override {}
   CacheState GetState(std::string_view, std::string_view) const override { return {}; }
   void ListHeld(std::string_view, std::string_view, NameList*) const override {}
+  std::vector<PartitionState> ListPartitions(std::string_view, const std::optional<PartitionName>&,
+                                             size_t) const override {
+    return {};
+  }
+  ScopeReplicas ListReplicas(const ScopeKey&, size_t, size_t) const override { return {}; }
   size_t Sweep(absl::Time) override { return 0; }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 };

@@ -21,6 +21,7 @@ namespace {
 
 using ::icache::testing::FakeClock;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -77,7 +78,12 @@ class LoggingTest : public ::testing::Test {
 
   std::unique_ptr<Logger> MakeLogger(const Channel& channel, bool json = false,
                                      LogSeverity min_severity = LogSeverity::kInfo) {
-    return CreateLogger({.min_severity = min_severity, .json = json, .fd = channel.write_end()}, &clock_);
+    LoggerOptions options;
+    options.min_severity = min_severity;
+    options.json = json;
+    options.rate = {.burst = 1e6, .per_second = 1};
+    options.fd = channel.write_end();
+    return CreateLogger(options, &clock_);
   }
 
   // One line as JSON, of which every line must be a valid object.
@@ -212,6 +218,47 @@ TEST_F(LoggingTest, DroppedLinesAreToldInJsonToo) {
   EXPECT_EQ(told["count"], 100 - written);
 }
 
+TEST_F(LoggingTest, LinesOfOneKindAreLimitedAndTheNextTellsHowMany) {
+  Channel channel;
+  LoggerOptions options;
+  options.rate = {.burst = 2, .per_second = 0.5};
+  options.fd = channel.write_end();
+  const std::unique_ptr<Logger> logger = CreateLogger(options, &clock_);
+  for (int i = 0; i < 5; ++i) logger->Info("busy", {{"i", i}});
+  logger->Info("quiet");
+  EXPECT_THAT(Lines(channel.Read()), ElementsAre(EndsWith("busy i=0"), EndsWith("busy i=1"), EndsWith("quiet")));
+  EXPECT_EQ(logger->Losses().suppressed, 3);
+
+  clock_.Advance(absl::Seconds(2));
+  logger->Info("busy", {{"i", 5}});
+  logger->Info("busy", {{"i", 6}});
+  EXPECT_THAT(Lines(channel.Read()), ElementsAre(EndsWith("busy suppressed=3 i=5")));
+  clock_.Advance(absl::Hours(1));
+  for (int i = 7; i < 10; ++i) logger->Info("busy", {{"i", i}});
+  EXPECT_THAT(Lines(channel.Read()), ElementsAre(EndsWith("busy suppressed=1 i=7"), EndsWith("busy i=8")));
+  EXPECT_EQ(logger->Losses().suppressed, 5);
+  EXPECT_EQ(logger->Losses().unwritable, 0);
+}
+
+TEST_F(LoggingTest, DebugLinesHaveARateOfTheirOwn) {
+  Channel channel;
+  LoggerOptions options;
+  options.min_severity = LogSeverity::kDebug;
+  options.rate = {.burst = 1, .per_second = 1};
+  options.debug_rate = {.burst = 3, .per_second = 1};
+  options.fd = channel.write_end();
+  const std::unique_ptr<Logger> logger = CreateLogger(options, &clock_);
+  for (int i = 0; i < 5; ++i) logger->Debug("call");
+  EXPECT_THAT(Lines(channel.Read()), ::testing::SizeIs(3));
+}
+
+TEST_F(LoggingTest, LinesBelowTheLevelDoNotCount) {
+  Channel channel;
+  const std::unique_ptr<Logger> logger = MakeLogger(channel);
+  for (int i = 0; i < 5'000; ++i) logger->Debug("call");
+  EXPECT_EQ(logger->Losses().suppressed, 0);
+}
+
 TEST_F(LoggingTest, ReaderThatIsGoneDoesNoHarm) {
   for (const Channel::Kind kind : {Channel::Kind::kPipe, Channel::Kind::kSocket}) {
     Channel channel(kind);
@@ -228,12 +275,14 @@ TEST_F(LoggingTest, FullDiskDoesNoHarm) {
   const std::unique_ptr<Logger> logger = CreateLogger({.fd = full}, &clock_);
   logger->Info("a");
   logger->Error("b");
+  EXPECT_EQ(logger->Losses().unwritable, 2);
   close(full);
 }
 
 TEST_F(LoggingTest, DescriptorThatIsClosedDoesNoHarm) {
   const std::unique_ptr<Logger> logger = CreateLogger({.fd = -1}, &clock_);
   logger->Info("a");
+  EXPECT_EQ(logger->Losses().unwritable, 1);
 }
 
 TEST_F(LoggingTest, NullLoggerSaysNothing) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "icache/telemetry/logging.h"
 #include "tests/telemetry/fake_index.h"
 #include "tests/telemetry/page_reader.h"
 #include "tests/testing/fake_clock.h"
@@ -165,6 +166,17 @@ TEST_F(MetricsTest, ServerUpFollowsServing) {
   EXPECT_THAT(Page().Value("inferencecache_server_up"), Optional(1));
   metrics_.SetServing(false);
   EXPECT_THAT(Page().Value("inferencecache_server_up"), Optional(0));
+}
+
+TEST_F(MetricsTest, LossesOfTheLogAreShown) {
+  class LossyLogger final : public Logger {
+   public:
+    void Log(LogSeverity, std::string_view, absl::Span<const LogField>) override {}
+    LogLosses Losses() const override { return {.suppressed = 3, .unwritable = 5}; }
+  } log;
+  metrics_.WatchLog(&log);
+  EXPECT_THAT(Page().Value("inferencecache_log_lines_lost_total", {{"reason", "rate"}}), Optional(3));
+  EXPECT_THAT(Page().Value("inferencecache_log_lines_lost_total", {{"reason", "unwritable"}}), Optional(5));
 }
 
 TEST_F(MetricsTest, TlsShowsForListenersThatHaveIt) {
@@ -583,6 +595,8 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
   FillEverything();
   metrics_.RecordTlsLoad(Listener::kGrpc, clock_.Now());
   metrics_.RecordAccessLoad();
+  const NullLogger log;
+  metrics_.WatchLog(&log);
   EXPECT_EQ(documented, FamilyRows(Page()));
 }
 

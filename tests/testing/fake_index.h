@@ -65,6 +65,11 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
   IndexStats Stats() const override { std::abort(); }
   void ForEachModel(absl::FunctionRef<void(std::string_view, const ModelStats&)>) const override { std::abort(); }
   void ListHeld(std::string_view, std::string_view, NameList*) const override {}
+  std::vector<PartitionState> ListPartitions(std::string_view, const std::optional<PartitionName>&,
+                                             size_t) const override {
+    std::abort();
+  }
+  ScopeReplicas ListReplicas(const ScopeKey&, size_t, size_t) const override { std::abort(); }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)>) const override { std::abort(); }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 

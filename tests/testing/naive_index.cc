@@ -456,6 +456,61 @@ void NaiveIndex::ListHeld(std::string_view tenant_id, std::string_view model_id,
   for (const std::string& name : found) names->Add(name);
 }
 
+std::vector<PartitionState> NaiveIndex::ListPartitions(std::string_view tenant_id,
+                                                       const std::optional<PartitionName>& after, size_t limit) const {
+  std::map<PartitionName, std::set<std::string>> hashes;
+  std::map<std::tuple<std::string, std::string, std::string>, std::set<std::string>> replicas;
+  for (const auto& [key, entry] : entries_) {
+    const PrefixKey& prefix = key.prefix;
+    hashes[{prefix.tenant, prefix.model, prefix.scheme, prefix.adapter}].insert(prefix.hash);
+    replicas[{prefix.tenant, prefix.model, prefix.scheme}].insert(key.replica);
+  }
+  std::vector<PartitionState> found;
+  for (const auto& [name, held] : hashes) {
+    if (found.size() == limit || (after && name <= *after) || (!tenant_id.empty() && name.tenant_id != tenant_id)) {
+      continue;
+    }
+    const auto& holders = replicas[{name.tenant_id, name.model_id, name.hash_scheme}];
+    found.push_back({name, static_cast<int64_t>(held.size()), static_cast<int64_t>(holders.size())});
+  }
+  return found;
+}
+
+ScopeReplicas NaiveIndex::ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const {
+  struct Row {
+    PresenceState state;
+    std::set<std::string> adapters;
+  };
+  const PrefixKey scope{
+      .tenant = std::string(key.tenant_id), .model = std::string(key.model_id), .scheme = std::string(key.hash_scheme)};
+  std::map<std::string, Row> rows;
+  for (const auto& [entry_key, entry] : EntriesUnder(scope, &PrefixKey::scheme)) {
+    Row& row = rows[entry_key.replica];
+    const absl::Time seen = EffectiveLastSeen(entry_key, entry);
+    const bool first = row.state.entries++ == 0;
+    row.adapters.insert(entry_key.prefix.adapter);
+    row.state.oldest_seen = first ? seen : std::min(row.state.oldest_seen, seen);
+    row.state.newest_seen = first ? seen : std::max(row.state.newest_seen, seen);
+  }
+  ScopeReplicas listed;
+  listed.total = rows.size();
+  for (auto& [replica, row] : rows) {
+    if (offset > 0) {
+      --offset;
+      continue;
+    }
+    if (listed.replicas.size() == limit) break;
+    row.state.replica_id = replica;
+    row.state.partitions = static_cast<int64_t>(row.adapters.size());
+    const auto lease = leases_.find({scope.tenant, scope.model, scope.scheme, replica});
+    if (lease != leases_.end()) row.state.lease = lease->second;
+    const auto stats = stats_.find({scope.tenant, scope.model, replica});
+    if (stats != stats_.end()) row.state.stats = stats->second;
+    listed.replicas.push_back(std::move(row.state));
+  }
+  return listed;
+}
+
 void NaiveIndex::ForEachQuotaTenant(
     absl::FunctionRef<void(std::string_view tenant_id, int64_t evicted_prefixes)> visit) const {
   for (const auto& [tenant, evicted] : quota_evicted_) {

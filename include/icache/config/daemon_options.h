@@ -10,11 +10,15 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "icache/base/string_map.h"
 #include "icache/config/tls_loader.h"
 #include "icache/index/sharded_index.h"
 #include "icache/routing/router.h"
 
 namespace icache {
+
+// Where values that are no defaults come from, by key: "FILE:LINE:COLUMN: KEY" or "--FLAG".
+using Origins = StringMap<std::string>;
 
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 enum class LogFormat { kText, kJson };
@@ -54,6 +58,19 @@ struct DaemonOptions {
 
   absl::Duration warm_up = absl::ZeroDuration();      // served but not ready for so long after the start
   absl::Duration drain_delay = absl::ZeroDuration();  // not ready but still served for so long after SIGTERM
+
+  Origins origins;
 };
+
+// One setting as it is in force.
+struct ResolvedSetting {
+  std::string key;     // with its name, where it is one of several: "models.llama.block_size"
+  std::string value;   // as the config file would spell it; a list joined by ", "
+  std::string origin;  // an entry of Origins, or "default"
+};
+
+// All of them, in the order of docs/configuration.md. A setting of several names has a row for each. No value is
+// secret: keys and tokens are in files, of which only the path is a setting.
+std::vector<ResolvedSetting> ResolvedSettings(const DaemonOptions& options);
 
 }  // namespace icache

@@ -61,15 +61,17 @@ class FileWatcher {
 
   // Begins to look at the files on a thread of its own. At most once.
   void Start();
-  // Ends that thread, waiting for a look that is under way but not for the interval. Idempotent; also done on
+  // Ends that thread, waiting for a look or a reload that is under way but for nothing else. Idempotent; also done on
   // destruction.
   void Stop() ABSL_LOCKS_EXCLUDED(stop_mutex_);
 
   // One look. What the thread does again and again; tests call it instead of starting the thread.
   CheckResult CheckOnce() ABSL_LOCKS_EXCLUDED(check_mutex_);
 
-  // Loads at once, changed or not, and reports it either way. Returns the reload's status. For SIGHUP.
+  // Loads at once, changed or not, and reports it either way. Returns the reload's status.
   absl::Status Reload() ABSL_LOCKS_EXCLUDED(check_mutex_);
+  // Has the thread do that as soon as it can; does not wait. Requests that it has not come to yet are one.
+  void RequestReload() ABSL_LOCKS_EXCLUDED(stop_mutex_);
 
  private:
   // What one look at the files brought.
@@ -93,8 +95,9 @@ class FileWatcher {
   int unsettled_looks_ ABSL_GUARDED_BY(check_mutex_) = 0;                   // in a row
 
   Mutex stop_mutex_;
-  std::condition_variable_any stop_changed_;
+  std::condition_variable_any woken_;
   bool stopping_ ABSL_GUARDED_BY(stop_mutex_) = false;
+  bool reload_requested_ ABSL_GUARDED_BY(stop_mutex_) = false;
   std::thread thread_;  // touched by Start and Stop alone, which the owner calls in turn
 };
 

@@ -24,6 +24,8 @@
 namespace icache {
 
 class BackgroundTask;
+class CallLog;
+class DebugPages;
 class FileWatcher;
 class HttpServer;
 class Logger;
@@ -59,8 +61,8 @@ class Server {
   // Whether /readyz and the health service say so: from the end of the warm-up to Drain().
   bool IsReady() const { return state_ == State::kReady; }
 
-  // Loads the policies, grants and TLS files at once, changed or not. A refusal is logged and counted; what is in force
-  // stays.
+  // Has the policies, grants and TLS files loaded as soon as can be, changed or not, on the threads that watch them. A
+  // refusal is logged and counted; what is in force stays.
   void Reload();
 
   // Tells everybody who asks that the server is going, and serves on. Idempotent.
@@ -105,7 +107,9 @@ class Server {
   std::unique_ptr<PrefixIndex> index_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Router> router_;
+  std::unique_ptr<DebugPages> debug_pages_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<CallLog> call_log_;  // at log level debug only
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<FileWatcher> policy_watcher_;
   std::unique_ptr<FileWatcher> access_watcher_;

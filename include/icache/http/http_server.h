@@ -1,12 +1,13 @@
-// HttpServer: /healthz, /readyz and /metrics for probes and scrapers. Source: contract/metrics.md.
+// HttpServer: /healthz, /readyz and /metrics for probes and scrapers, and pages for those who are let in.
+// Source: contract/metrics.md.
 //
 //   GET or HEAD /healthz   200 "ok" while the process lives
 //               /readyz    200 "ok", or 503 and one line that says why not
 //               /metrics   200 and the page, as Prometheus text format 0.0.4
 //
-// These three are open to all. Any other path is 404, 401 without what it takes to be let in or 403 when that is not
-// enough; any other method is 405. Each connection carries one request and is closed after the answer; a
-// body is never waited for, nor handed on.
+// These three are open to all. Any other path is 401 without what it takes to be let in or 403 when that is not enough;
+// then a page, 400 when that is asked for badly, or 404. Any other method is 405. Each connection carries one request
+// and is closed after the answer; a body is never waited for, nor handed on.
 //
 // GNU libmicrohttpd does the work, on one thread of its own that never waits for a client: those that send or read
 // slowly, or not at all, hold nothing but their connections, and of those only so many:
@@ -21,9 +22,11 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +57,9 @@ struct HttpCaller {
   std::vector<std::string> certificate_names;  // alternative names of the subject of its certificate, if it is verified
 };
 
+// The parameters of a request's query, unescaped, in its order; one without "=" has the value "".
+using HttpQuery = std::vector<std::pair<std::string, std::string>>;
+
 // What the endpoints say. Called on the server's thread, one at a time; they must not block. What they throw costs the
 // request its answer, no more.
 struct HttpHandlers {
@@ -62,6 +68,9 @@ struct HttpHandlers {
   // Whether a client may see other paths: OK, or Unauthenticated or PermissionDenied. Null = all may. Where there is a
   // client CA, nobody without a certificate of it gets that far.
   std::function<absl::Status(const HttpCaller&)> admit = nullptr;
+  // What these other paths answer: JSON that nobody may keep, or an InvalidArgument, which tells the client what is
+  // wrong with its query.
+  std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>, std::less<>> pages = {};
 };
 
 class HttpServer {

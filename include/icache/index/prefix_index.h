@@ -14,6 +14,7 @@
 // Thread-safe. Reads never wait for a long write: a call that changes much does so in many small steps.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -106,6 +107,37 @@ struct CacheState {
   int64_t hot_prefixes = 0;  // prefixes of which some holder's access count is at or above the hot threshold
 };
 
+// Full name of a partition; ordered by its fields, bytewise.
+struct PartitionName {
+  std::string tenant_id;
+  std::string model_id;
+  std::string hash_scheme;
+  std::string adapter_id;
+  auto operator<=>(const PartitionName&) const = default;
+};
+
+struct PartitionState {
+  PartitionName name;
+  int64_t prefixes = 0;        // >= 1
+  int64_t scope_replicas = 0;  // present in its scope, under any adapter; >= 1
+};
+
+// One replica that is present in a scope. Times count the lease.
+struct PresenceState {
+  std::string replica_id;
+  int64_t entries = 0;     // >= 1
+  int64_t partitions = 0;  // in which it has entries, >= 1
+  absl::Time oldest_seen;  // of its entries
+  absl::Time newest_seen;
+  std::optional<absl::Time> lease;    // nullopt = none
+  std::optional<ReplicaStats> stats;  // of the replica in (tenant, model); nullopt = none
+};
+
+struct ScopeReplicas {
+  size_t total = 0;                     // present in the scope
+  std::vector<PresenceState> replicas;  // those that were asked for, ordered by replica_id
+};
+
 // Counters and gauges over the index's life; each value is exact while nothing writes.
 struct IndexStats {
   int64_t prefixes = 0;
@@ -156,6 +188,14 @@ class PrefixIndex {
   // Adds the names of what holds prefixes to `names`: all tenants; the tenant's models when `tenant_id` is not ""; the
   // hash schemes of its model when `model_id` is not "" either. For operators: O(tenants), O(models) or O(schemes).
   virtual void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const = 0;
+
+  // The first `limit` partitions, in the order of their names, that come after `after` and belong to `tenant_id`; all
+  // of them without `after`, of all tenants when `tenant_id` is "". For operators: writers of one shard at a time wait,
+  // lookups do not. O(shards * log(partitions) + shards * limit), in practice far less.
+  virtual std::vector<PartitionState> ListPartitions(std::string_view tenant_id,
+                                                     const std::optional<PartitionName>& after, size_t limit) const = 0;
+  // The replicas of a scope from the `offset`-th on, at most `limit`. For operators, likewise. O(limit * log(entries)).
+  virtual ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const = 0;
 
   // Calls `visit` for each tenant that has a quota, with the prefixes evicted for it so far. `visit` must not call the
   // index.

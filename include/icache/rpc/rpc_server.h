@@ -25,6 +25,7 @@
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
 #include "icache/routing/router.h"
+#include "icache/rpc/call_observer.h"
 
 namespace icache {
 
@@ -85,6 +86,7 @@ struct RpcBackend {
   const Published<TlsIdentity>* tls = nullptr;     // null = without TLS; holds a value
   const Published<AccessRules>* access = nullptr;  // null = everybody may do everything; holds a value
   AccessObserver* access_observer = nullptr;       // may be null
+  CallObserver* call_observer = nullptr;           // null = nobody is told of single calls, which costs nothing
 };
 
 class RpcServer {

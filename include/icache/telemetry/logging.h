@@ -5,8 +5,11 @@
 //   2026-01-02T03:04:05.678Z info policies_reloaded policies=3 path=/etc/icached/policies
 //   {"time":"2026-01-02T03:04:05.678Z","level":"info","event":"policies_reloaded","policies":3,"path":"/etc/…"}
 //
-// For state changes, never for single requests, and never with prompt text. A line is at most kMaxLogLineBytes long
-// and is written whole or not at all.
+// For state changes and, at level debug, for single requests; never with prompt text. A line is at most
+// kMaxLogLineBytes long and is written whole or not at all.
+//
+// Of one kind of event only so many lines are written (LogRate); the next one that is tells how many were not, in its
+// first field, `suppressed=N`.
 //
 // A log that cannot be written (a full disk, a pipe that nobody reads or whose reader is gone) costs lines, not the
 // daemon: a line that would have to wait is dropped, and the next one that can be written is preceded by a line
@@ -49,6 +52,12 @@ struct LogField {
   Value value;
 };
 
+// Counts of lines.
+struct LogLosses {
+  int64_t suppressed = 0;  // over their kind's rate
+  int64_t unwritable = 0;  // the descriptor did not take them
+};
+
 // Thread-safe.
 class Logger {
  public:
@@ -69,6 +78,9 @@ class Logger {
 
   // `event` names what happened, in lower_snake_case. Builds nothing when `severity` is off.
   virtual void Log(LogSeverity severity, std::string_view event, absl::Span<const LogField> fields) = 0;
+
+  // Lines that were to be written and are lost, since the start.
+  virtual LogLosses Losses() const { return {}; }
 };
 
 // Says nothing.
@@ -77,10 +89,18 @@ class NullLogger final : public Logger {
   void Log(LogSeverity, std::string_view, absl::Span<const LogField>) override {}
 };
 
+// How many lines of one kind (events of one name) may be written: `burst` at once, then `per_second`. Both > 0.
+struct LogRate {
+  double burst;
+  double per_second;
+};
+
 struct LoggerOptions {
   LogSeverity min_severity = LogSeverity::kInfo;
   bool json = false;
-  int fd = 2;  // where lines go; not owned
+  LogRate rate = {.burst = 100, .per_second = 1};
+  LogRate debug_rate = {.burst = 1000, .per_second = 1000};  // of lines of kDebug
+  int fd = 2;                                                // where lines go; not owned
 };
 
 // `clock` is not owned and must outlive the logger.

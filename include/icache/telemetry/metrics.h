@@ -37,6 +37,7 @@
 
 namespace icache {
 
+class Logger;
 class MetricsPage;
 class ModelTallies;
 
@@ -63,6 +64,9 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   void OnEvent(CacheEventType type, const ApplyResult& result) override;
 
   void OnRefused(Refusal refusal) override;
+
+  // The log whose losses the page tells; none at first. Not owned.
+  void WatchLog(const Logger* log) { log_.store(log, std::memory_order_relaxed); }
 
   // Whether lookups are being served; false at first.
   void SetServing(bool serving);
@@ -102,6 +106,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   void Fill(MetricsPage* page);
   void AddTls(MetricsPage* page) const;
   void AddAccess(MetricsPage* page) const;
+  void AddLog(MetricsPage* page) const;
 
   const PrefixIndex* const index_;
   const Clock* const clock_;
@@ -110,6 +115,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   const std::unique_ptr<ModelTallies> tallies_;  // locks itself
 
   // Single values that nothing else depends on: relaxed.
+  std::atomic<const Logger*> log_ = nullptr;
   std::atomic<bool> serving_ = false;
   std::atomic<int64_t> shed_ = 0;
   std::atomic<int64_t> reload_successes_ = 0;
