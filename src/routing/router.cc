@@ -303,8 +303,10 @@ absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_
 }
 
 ReasonCode Router::Shed() const {
-  if (observer_ != nullptr) observer_->OnLookup({.model_id = {}, .reason = ReasonCode::kNoHint, .shed = true});
-  return ReasonCode::kNoHint;
+  LookupOutcome outcome;
+  outcome.shed = true;
+  if (observer_ != nullptr) observer_->OnLookup(outcome);
+  return outcome.reason;
 }
 
 void Router::Explain(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,

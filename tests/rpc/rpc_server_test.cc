@@ -429,7 +429,7 @@ class OverloadTest : public RpcFixture {
       EXPECT_GT(reasons["PREFIX_MATCH"], 0);
       EXPECT_EQ(reasons["PREFIX_MATCH"] + shed, kCalls);
     }
-    EXPECT_EQ(Reason(Lookup("hash")), "PREFIX_MATCH");  // and all is well again
+    EXPECT_EQ(ReasonOf(Lookup("hash")), "PREFIX_MATCH");  // and all is well again
   }
 };
 
