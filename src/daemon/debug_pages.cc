@@ -97,7 +97,8 @@ void AddPlace(Json* page, std::string_view path, size_t offset, size_t limit, si
                         : Json(absl::StrCat(std::string(path), "offset=", offset + limit, "&limit=", limit));
 }
 
-std::string BytesOf(const PartitionName& name) {
+// Where a page of partitions goes on: the four names, each in base64url.
+std::string CursorAfter(const PartitionName& name) {
   std::vector<std::string> parts;
   for (const std::string* part : {&name.tenant_id, &name.model_id, &name.hash_scheme, &name.adapter_id}) {
     parts.push_back(absl::WebSafeBase64Escape(*part));
@@ -105,7 +106,7 @@ std::string BytesOf(const PartitionName& name) {
   return absl::StrJoin(parts, ".");
 }
 
-std::optional<PartitionName> PartitionNamed(const std::string& text) {
+std::optional<PartitionName> ReadCursor(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, '.');
   PartitionName name;
   const std::array fields = {&name.tenant_id, &name.model_id, &name.hash_scheme, &name.adapter_id};
@@ -166,7 +167,8 @@ Json PartitionsPage(const PrefixIndex& index, const IndexOptions& options, const
   page["next"] = nullptr;
   if (more) {
     const std::string tenant = tenant_id.empty() ? "" : absl::StrCat("tenant=", Escaped(tenant_id), "&");
-    page["next"] = absl::StrCat("/debug/index?", tenant, "limit=", limit, "&after=", BytesOf(partitions.back().name));
+    page["next"] =
+        absl::StrCat("/debug/index?", tenant, "limit=", limit, "&after=", CursorAfter(partitions.back().name));
   }
   Json& rows = page["partitions"] = Json::array();
   for (const PartitionState& partition : partitions) {
@@ -265,7 +267,7 @@ absl::StatusOr<std::string> DebugPages::Index(const HttpQuery& query) const {
   if (parameters.Has("offset")) return absl::InvalidArgumentError("offset: partitions go by after, as next has it");
   std::optional<PartitionName> after;
   if (parameters.Has("after")) {
-    after = PartitionNamed(parameters.Text("after"));
+    after = ReadCursor(parameters.Text("after"));
     if (!after.has_value()) return absl::InvalidArgumentError("after: must be what next of the page before has");
   }
   return Dump(PartitionsPage(index_, options_.index, scope.tenant_id, after, limit));

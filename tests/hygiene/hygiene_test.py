@@ -114,10 +114,11 @@ class LogsTest(RuleTest):
     def test_rows_and_events_that_lack_one_another_are_found(self):
         self.assert_finds(rules.log_problems, self.LOGGING | {
             "src/daemon/a.cc": '\nlogger_->Info(a ? "yes" : "no", {{"x", 1},\n {"y", 2}});\nlogger->Warn("told");\n',
-            "src/bridge/a.cc": 'logger_->Info("yes");\nlogger_->Info(name);\n',
+            "src/bridge/a.cc": 'logger_->Info("yes");\nlogger_->Info(name);\nlogger_->Warn("yes");\n',
             "docs/logs.md": self.LOST + "## icached\n| `yes` | info | `x`, `y` | it is | |\n| `told` | info | | | |\n"
                                         "## icache-bridge\n| `never` | info | | | |\n"},
             "src/bridge/a.cc:2: the event of a log line must be a literal",
+            "src/bridge/a.cc:3: yes is logged otherwise at src/bridge/a.cc:1",
             "docs/logs.md:5: told is logged at level warn with no fields",
             "docs/logs.md:7: icache-bridge never logs never",
             "src/bridge/a.cc:1: docs/logs.md has no row for yes of icache-bridge",

@@ -227,7 +227,9 @@ def log_problems(root):
             if not names:
                 yield f"{place}: the event of a log line must be a literal"
             for name in names:
-                logged[program, name] = (place, call[1].lower(), fields)
+                first = logged.setdefault((program, name), (place, call[1].lower(), fields))
+                if first[1:] != (call[1].lower(), fields):
+                    yield f"{place}: {name} is logged otherwise at {first[0]}"
     for call in re.finditer(r'Payload payload\(json_, LogSeverity::k(\w+), "(\w+)"\);\s*payload\.Add\(\{"(\w+)"',
                             (root / "src/telemetry/logging.cc").read_text(encoding="utf-8")):
         logged["Both programs", call[2]] = ("src/telemetry/logging.cc", call[1].lower(), [call[3]])

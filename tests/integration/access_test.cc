@@ -180,6 +180,21 @@ TEST_F(AccessTest, HttpPathsButThreeTakeTheRoleAdminForAllTenants) {
   EXPECT_EQ(HttpStatus("/other", std::string("Bearer ") + kOperator), 404);
 }
 
+TEST_F(AccessTest, DebugPagesTakeTheRoleAdminAndTellNoSecret) {
+  Start();
+  for (const std::string path : {"/debug/config", "/debug/policies", "/debug/index"}) {
+    EXPECT_EQ(HttpStatus(path), 401) << path;
+    EXPECT_EQ(HttpStatus(path, std::string("Bearer ") + kGateway), 403) << path;
+    httplib::Client client("127.0.0.1", icached_->http_port());
+    const auto answer = client.Get(path.c_str(), {{"Authorization", std::string("Bearer ") + kOperator}});
+    ASSERT_TRUE(answer) << path;
+    EXPECT_EQ(answer->status, 200) << path;
+    for (const char* const secret : {kGateway, kBoundOperator, kOperator}) {
+      EXPECT_EQ(answer->body.find(secret), std::string::npos) << path;
+    }
+  }
+}
+
 TEST_F(AccessTest, AReplacedTokenIsTakenUpAndTheOldOneEndsItsStreams) {
   Start();
   SecureClient old_gateway = As(kGateway);
