@@ -1,5 +1,4 @@
 // icached: the daemon. docs/operations.md tells how to run it.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,6 +11,7 @@
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
 #include "icache/daemon/background_task.h"
+#include "icache/daemon/file_limit.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
 #include "icache/rpc/library_logs.h"
@@ -29,14 +29,6 @@ constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 int Fail(const absl::Status& status) {
   fprintf(stderr, "icached: %s\n", std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? 2 : 1;
-}
-
-// Every connection takes a descriptor, and the usual soft limit is that of programs that call select().
-void RaiseFileLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int Main(int argc, char** argv) {
