@@ -70,7 +70,7 @@ struct BlockRemoved {
 
 struct AllBlocksCleared {};
 
-// An event that cannot be read and may have removed blocks.
+// Events in a row that cannot be read and may have removed blocks.
 struct LostRemoval {};
 
 using KvEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared, LostRemoval>;
