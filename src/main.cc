@@ -1,6 +1,5 @@
 // icached: the daemon. docs/operations.md tells how to run it.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,6 +15,7 @@
 #include "icache/config/tls_loader.h"
 #include "icache/daemon/background_task.h"
 #include "icache/daemon/crash_report.h"
+#include "icache/daemon/file_limit.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
 #include "icache/rpc/library_logs.h"
@@ -33,14 +33,6 @@ constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 int Fail(const absl::Status& status) {
   fprintf(stderr, "icached: %s\n", std::string(status.message()).c_str());
   return absl::IsInvalidArgument(status) ? 2 : 1;
-}
-
-// Every connection takes a descriptor, and the usual soft limit is that of programs that call select().
-void RaiseFileLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // A standard descriptor that is closed would go to the next socket, which the log would then be written into. What

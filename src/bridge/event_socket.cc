@@ -33,6 +33,9 @@ std::vector<zmq::message_t> ReceiveFrames(zmq::socket_t* socket) {
   return frames;
 }
 
+// ZeroMQ takes the first address of a name alone, so IPv6 is for addresses that are given as such.
+bool IsIpv6(const std::string& endpoint) { return endpoint.find('[') != std::string::npos; }
+
 std::string_view TextOf(const zmq::message_t& frame) { return {frame.data<char>(), frame.size()}; }
 
 // Knows which publishers are there, by the descriptors of their connections. Whoever can reach a port that is bound may
@@ -92,6 +95,8 @@ class ConnectionMonitor final : public zmq::monitor_t {
 }  // namespace
 
 struct EventContext::Impl {
+  // Each stream takes four: events, their monitor's two, replay.
+  Impl() { context.set(zmq::ctxopt::max_sockets, context.get(zmq::ctxopt::socket_limit)); }
   zmq::context_t context;
 };
 EventContext::EventContext() : impl_(std::make_unique<Impl>()) {}
@@ -155,6 +160,7 @@ absl::StatusOr<std::unique_ptr<EventSocket>> EventSocket::Open(EventContext* con
   try {
     impl->events = zmq::socket_t(*impl->context, zmq::socket_type::sub);
     zmq::socket_t& socket = impl->events;
+    socket.set(zmq::sockopt::ipv6, IsIpv6(events));
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::rcvhwm, kReceiveQueue);
     socket.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxPayloadBytes));
@@ -228,6 +234,7 @@ void EventSocket::RequestReplay(uint64_t from) {
   try {
     // A socket of its own, so that no answer to an earlier request can come.
     impl_->replay = zmq::socket_t(*impl_->context, zmq::socket_type::dealer);
+    impl_->replay.set(zmq::sockopt::ipv6, IsIpv6(impl_->replay_endpoint));
     impl_->replay.set(zmq::sockopt::linger, 0);
     impl_->replay.set(zmq::sockopt::rcvhwm, kReceiveQueue);
     impl_->replay.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kMaxPayloadBytes));

@@ -1,21 +1,27 @@
 // icache-bridge: reports an engine's KV-cache events to icached. docs/engines.md tells how to run it.
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
 #include "bridge/bridge.h"
 #include "bridge/options.h"
+#include "icache/daemon/background_task.h"
+#include "icache/daemon/file_limit.h"
 #include "icache/daemon/signals.h"
 #include "icache/telemetry/logging.h"
 
 namespace icache {
 namespace {
 
-// How long the daemons may take for what is left at the end. A supervisor may kill the process a second later.
+// How long the daemons may take for what is left at the end.
 constexpr absl::Duration kShutdownGrace = absl::Seconds(4);
+// How long the whole end may take. A supervisor may kill the process half a second later.
+constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 
 // Exit status 2 for what somebody must put right in flags or config first, 1 for all else.
 int Fail(const absl::Status& status) {
@@ -31,10 +37,16 @@ int Main(int argc, char** argv) {
   const BridgeOptions& options = command_line->options;
   const std::unique_ptr<Logger> logger =
       CreateLogger({.min_severity = options.log_level, .json = options.log_json}, Clock::System());
+  std::optional<BackgroundTask> deadline;
   const auto bridge = Bridge::Start(options, logger.get());
   if (!bridge.ok()) return Fail(bridge.status());
   while (WaitForSignal() != SignalKind::kTerminate) {
   }
+  // Nothing that is left then is worth waiting for: memory to be freed, a scrape under way.
+  deadline.emplace("deadline", kShutdownDeadline, [&logger]() -> BackgroundTask::Next {
+    logger->Warn("shutdown_cut_short");
+    _exit(0);
+  });
   (*bridge)->Shutdown(kShutdownGrace);
   return 0;
 }
@@ -45,6 +57,7 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   // Debian's abseil looks for lock cycles in every program, which costs CPU at each of gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  icache::RaiseFileLimit();
   curl_global_init(CURL_GLOBAL_DEFAULT);
   icache::BlockSignals();  // before any thread starts
   return icache::Main(argc, argv);

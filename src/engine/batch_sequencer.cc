@@ -8,6 +8,7 @@ BatchSequencer::BatchSequencer(const SequencerOptions& options, SequencerListene
     : options_(options), listener_(listener) {}
 
 const KvBatch* BatchSequencer::Decode(std::string_view payload) {
+  batch_ = KvBatch();  // a large one beside another is too much
   absl::StatusOr<KvBatch> decoded = decoder_.Decode(payload);
   if (!decoded.ok()) {
     ++counts_.malformed;

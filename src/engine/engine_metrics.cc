@@ -158,7 +158,7 @@ absl::StatusOr<EngineLoad> ReadEngineLoad(std::string_view page, EngineKind kind
 
 EngineStats EngineStatsReader::Read(const EngineLoad& load) {
   if (load.hit_rate.has_value()) {
-    hit_rate_ = std::isfinite(*load.hit_rate) ? *load.hit_rate : 0;
+    hit_rate_ = std::isnan(*load.hit_rate) ? 0 : std::clamp(*load.hit_rate, 0.0, 1.0);
   } else if (load.hits.has_value() && load.queries.has_value()) {
     const bool first = !last_hits_.has_value() || !(*load.hits >= *last_hits_ && *load.queries >= *last_queries_);
     const double queries = first ? 0 : *load.queries - *last_queries_;

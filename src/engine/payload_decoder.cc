@@ -134,8 +134,7 @@ class Reader {
     const uint32_t tag_at = IsContainer(index) ? TagOf(index) : kAbsent;
     if (tag_at == kAbsent || tape_[tag_at].kind != Kind::kText) {
       ++batch->malformed_events;
-      batch->events.emplace_back(LostRemoval());
-      return;
+      return MarkLostRemoval(batch);
     }
     const std::string_view tag = tape_[tag_at].text();
     if (tag == "BlockStored") {
@@ -185,6 +184,12 @@ class Reader {
     return true;
   }
 
+  // One mark stands for several in a row, which would take far more memory than what they stand for.
+  static void MarkLostRemoval(KvBatch* batch) {
+    const bool marked = !batch->events.empty() && std::holds_alternative<LostRemoval>(batch->events.back());
+    if (!marked) batch->events.emplace_back(LostRemoval());
+  }
+
   // Reads the event into the batch; one that is malformed is counted there instead.
   template <typename Event>
   void AddEvent(uint32_t index, KvBatch* batch) const {
@@ -192,7 +197,7 @@ class Reader {
     if (Read(index, &event)) return;
     batch->events.pop_back();
     ++batch->malformed_events;
-    if (std::is_same_v<Event, BlockRemoved>) batch->events.emplace_back(LostRemoval());
+    if (std::is_same_v<Event, BlockRemoved>) MarkLostRemoval(batch);
   }
 
   bool Read(uint32_t index, BlockStored* event) const {

@@ -398,6 +398,33 @@ TEST(BridgeLifeTest, AProbeOfABoundPortIsNoEngineThatGoes) {
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_losses_total"), losses);
 }
 
+TEST(BridgeLifeTest, AnEngineMayHaveAnIpv6Address) {
+  zmq::context_t context;
+  zmq::socket_t publisher(context, zmq::socket_type::pub);
+  publisher.set(zmq::sockopt::ipv6, true);
+  try {
+    publisher.bind("tcp://[::1]:*");
+  } catch (const zmq::error_t&) {
+    GTEST_SKIP() << "this host has no IPv6";
+  }
+  Daemon daemon;
+  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", publisher.get(zmq::sockopt::last_endpoint)}));
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_connected") == 1; }));
+}
+
+TEST(BridgeLifeTest, TheLastOfTheMostRanksIsAskedForAReplay) {
+  zmq::context_t context;
+  zmq::socket_t last(context, zmq::socket_type::router);
+  last.bind("tcp://127.0.0.77:*");  // nobody else's
+  const std::string endpoint = last.get(zmq::sockopt::last_endpoint);
+  const std::string first =
+      absl::StrCat("tcp://127.0.0.77:", std::stoi(endpoint.substr(endpoint.rfind(':') + 1)) - 255);
+  Daemon daemon;
+  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", first, "--replay", first, "--ranks", "256"}));
+  zmq::pollitem_t item = {last.handle(), 0, ZMQ_POLLIN, 0};
+  EXPECT_EQ(zmq::poll(&item, 1, absl::ToChronoMilliseconds(kPatience)), 1);
+}
+
 TEST(BridgeLifeTest, ABridgeThatIsToldSoClearsWhenItEnds) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 10}, {});

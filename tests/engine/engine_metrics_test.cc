@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "tests/testing/status_matchers.h"
@@ -102,6 +103,19 @@ TEST(EngineStatsReaderTest, TheHitRateIsThatBetweenScrapes) {
   load.hits = 6;
   load.queries = 12;
   EXPECT_FLOAT_EQ(reader.Read(load).hit_rate, 0.5);
+}
+
+TEST(EngineStatsReaderTest, AHitRateIsAShareWhateverTheEngineSays) {
+  EngineStatsReader reader(0, 0);
+  EngineLoad load;
+  const auto read = [&](double hit_rate) {
+    load.hit_rate = hit_rate;
+    return reader.Read(load).hit_rate;
+  };
+  EXPECT_EQ(read(1e300), 1);
+  EXPECT_EQ(read(-1), 0);
+  EXPECT_EQ(read(std::numeric_limits<double>::infinity()), 1);
+  EXPECT_EQ(read(std::numeric_limits<double>::quiet_NaN()), 0);
 }
 
 TEST(EngineStatsReaderTest, PressureIsTheShareOfTheConcurrency) {

@@ -124,8 +124,11 @@ std::string KindsOf(const Json& events) {
 TEST(PayloadDecoderTest, WhatMayHaveRemovedBlocksLeavesAMark) {
   EXPECT_EQ(KindsOf(Json::parse(R"([["BlockRemoved", [1]], ["BlockRemoved", [1, null]], ["AllBlocksCleared"]])")),
             "RLC");
-  EXPECT_EQ(KindsOf(Json::parse(R"([["BlockRemoved", [1], 7], ["BlockRemoved"], [7], [], {"type": null}, 5])")),
-            "LLLLLL");
+  for (const char* event :
+       {R"(["BlockRemoved", [1], 7])", R"(["BlockRemoved"])", "[7]", "[]", R"({"type": null})", "5"}) {
+    const Json lost = Json::parse(event);
+    EXPECT_EQ(KindsOf({Json::parse(R"(["AllBlocksCleared"])"), lost, lost}), "CL") << event;
+  }
   EXPECT_EQ(KindsOf(Json::parse(R"([["BlockStored", []], ["SomethingNew", 1]])")), "");
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string_view>
 #include <variant>
@@ -70,7 +71,7 @@ struct BlockRemoved {
 
 struct AllBlocksCleared {};
 
-// An event that cannot be read and may have removed blocks.
+// Events in a row that cannot be read and may have removed blocks.
 struct LostRemoval {};
 
 using KvEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared, LostRemoval>;
@@ -78,7 +79,7 @@ using KvEvent = std::variant<BlockStored, BlockRemoved, AllBlocksCleared, LostRe
 struct KvBatch {
   absl::Time time;              // the engine's, as it was published
   std::optional<int64_t> rank;  // of data parallelism, >= 0
-  std::vector<KvEvent> events;  // in order; events of unknown kinds are left out
+  std::deque<KvEvent> events;   // in order; events of unknown kinds are left out
   size_t malformed_events = 0;  // left out, too, or lost removals
   size_t unknown_events = 0;
 };
