@@ -68,7 +68,8 @@ absl::Status Server::StartAll() {
                                  [this](const PolicyReload& reload) { OnPolicyReload(reload); }));
   events_ = std::make_unique<EventHub>(clock_, static_cast<size_t>(options_.max_observer_queue_events));
   ASSIGN_OR_RETURN(index_, CreateShardedIndex(options_.index, policies_.get(), events_.get()));
-  metrics_ = std::make_unique<Metrics>(index_.get(), clock_, events_.get());
+  metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
+  metrics_->WatchEvents(events_.get());
   metrics_->WatchLog(logger_);
   metrics_->RecordPolicyLoad();
   debug_pages_ = std::make_unique<DebugPages>(&options_, policies_.get(), index_.get(), clock_);

@@ -175,10 +175,9 @@ void AddIndex(const PrefixIndex& index, MetricsPage* page) {
 
 }  // namespace
 
-Metrics::Metrics(const PrefixIndex* index, const Clock* clock, const EventHub* events, BuildInfo build)
+Metrics::Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build)
     : index_(index),
       clock_(clock),
-      events_(events),
       build_(std::move(build)),
       tallies_(std::make_unique<ModelTallies>(kMaxModels, kDrainedCounterLife)) {}
 
@@ -297,10 +296,16 @@ void Metrics::Fill(MetricsPage* page) {
   page->Gauge("inferencecache_policy_last_reload_success_timestamp_seconds",
               "Unix time at which the policies in force were loaded.")
       .Add(static_cast<double>(policies_loaded_at_us_.load(std::memory_order_relaxed)) / 1e6);
-  page->Counter("inferencecache_observer_events_lost_total", "Events that StreamCacheEvents could not tell in time.")
-      .Add(events_ == nullptr ? 0 : events_->lost());
+  AddEvents(page);
   AddLog(page);
   page->AddProcess();
+}
+
+void Metrics::AddEvents(MetricsPage* page) const {
+  const EventHub* const events = events_.load(std::memory_order_relaxed);
+  if (events == nullptr) return;
+  page->Counter("inferencecache_observer_events_lost_total", "Events that StreamCacheEvents could not tell in time.")
+      .Add(events->lost());
 }
 
 void Metrics::AddLog(MetricsPage* page) const {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,8 @@ class Icached {
   }
 
   void Signal(int number) { kill(pid_, number); }
+  // Of its threads the main one gets it.
+  void SignalMainThread(int number) { syscall(SYS_tgkill, pid_, pid_, number); }
 
   // Reads on until `text` has been written. False at the end of the output.
   bool AwaitOutput(const std::string& text) {
@@ -136,6 +139,9 @@ TEST(IcachedTest, OpenStreamsDoNotKeepItAlive) {
   EXPECT_EQ(Reason(stub.get()), "NO_HINT");
   icached.Signal(SIGTERM);
   EXPECT_EQ(icached.Wait(), 0);
+  wire::Metric metric;
+  while (observer->Read(&metric)) {
+  }
   EXPECT_FALSE(observer->Finish().ok());
   EXPECT_FALSE(report->Finish().ok());
 }
@@ -167,7 +173,7 @@ TEST(IcachedTest, CrashLeavesABacktraceAndTheSignal) {
   for (const int signal : {SIGSEGV, SIGABRT, SIGBUS}) {
     Icached icached(FreePorts());
     ASSERT_TRUE(icached.AwaitOutput(" ready")) << icached.output();
-    icached.Signal(signal);
+    icached.SignalMainThread(signal);
     EXPECT_EQ(icached.Wait(), -signal);
     EXPECT_THAT(icached.output(),
                 AllOf(HasSubstr(" received at time="), HasSubstr("icache::(anonymous namespace)::Main()")));

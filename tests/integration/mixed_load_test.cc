@@ -387,6 +387,9 @@ TEST_F(MixedLoadTest, ShutsDownCleanlyUnderOpenStreams) {
   const auto report = client.stub()->ReportCacheState(&report_context, &ack);
   LoadClient(address(), /*seed=*/2).Run(kOperationsPerClient);
   server_->Shutdown(absl::Seconds(4));
+  wire::Metric metric;
+  while (observer->Read(&metric)) {
+  }
   EXPECT_EQ(observer->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(report->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }

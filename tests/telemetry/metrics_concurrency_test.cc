@@ -30,7 +30,7 @@ TEST(MetricsConcurrencyTest, EveryCallOfSixteenThreadsCountsExactlyOnce) {
     names.push_back("model-" + std::to_string(i));
     if (i % 2 == 0) index.models[names.back()] = {.prefixes = 1, .stats_rows = 0, .last_applied = clock.Now()};
   }
-  Metrics metrics(&index, &clock, /*events=*/nullptr);
+  Metrics metrics(&index, &clock);
 
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -76,7 +76,7 @@ TEST(MetricsConcurrencyTest, ForgettingModelsWhileCountingKeepsTheBounds) {
   constexpr char kCalls[] = "inferencecache_lookup_route_calls_total";
   FakeClock clock;
   FakeIndex index;
-  Metrics metrics(&index, &clock, /*events=*/nullptr);
+  Metrics metrics(&index, &clock);
   constexpr int kCounters = 4;
   std::atomic<int> counting = kCounters;
   std::vector<std::thread> threads;

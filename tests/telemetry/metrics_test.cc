@@ -121,7 +121,7 @@ class MetricsTest : public ::testing::Test {
 
   FakeClock clock_;
   FakeIndex index_;
-  Metrics metrics_{&index_, &clock_, /*events=*/nullptr, {.version = "1.2.3", .commit = "abc"}};
+  Metrics metrics_{&index_, &clock_, {.version = "1.2.3", .commit = "abc"}};
 };
 
 // One row per row of contract/metrics.md, process_* written out.
@@ -596,6 +596,8 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
   metrics_.RecordTlsLoad(Listener::kGrpc, clock_.Now());
   metrics_.RecordAccessLoad();
   const NullLogger log;
+  const EventHub events(&clock_, /*max_queued_events=*/1);
+  metrics_.WatchEvents(&events);
   metrics_.WatchLog(&log);
   EXPECT_EQ(documented, FamilyRows(Page()));
 }

@@ -50,8 +50,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   static constexpr absl::Duration kDrainedCounterLife = absl::Hours(1);
 
   // `index` and `clock` are not owned and must outlive the object.
-  // So may `events` be, which may be null.
-  Metrics(const PrefixIndex* index, const Clock* clock, const EventHub* events, BuildInfo build = CompiledBuild());
+  Metrics(const PrefixIndex* index, const Clock* clock, BuildInfo build = CompiledBuild());
   ~Metrics() override;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -67,6 +66,8 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
 
   // The log whose losses the page tells; none at first. Not owned.
   void WatchLog(const Logger* log) { log_.store(log, std::memory_order_relaxed); }
+  // Likewise what observers of `events` lose.
+  void WatchEvents(const EventHub* events) { events_.store(events, std::memory_order_relaxed); }
 
   // Whether lookups are being served; false at first.
   void SetServing(bool serving);
@@ -106,16 +107,17 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   void Fill(MetricsPage* page);
   void AddTls(MetricsPage* page) const;
   void AddAccess(MetricsPage* page) const;
+  void AddEvents(MetricsPage* page) const;
   void AddLog(MetricsPage* page) const;
 
   const PrefixIndex* const index_;
   const Clock* const clock_;
-  const EventHub* const events_;
   const BuildInfo build_;
   const std::unique_ptr<ModelTallies> tallies_;  // locks itself
 
   // Single values that nothing else depends on: relaxed.
   std::atomic<const Logger*> log_ = nullptr;
+  std::atomic<const EventHub*> events_ = nullptr;
   std::atomic<bool> serving_ = false;
   std::atomic<int64_t> shed_ = 0;
   std::atomic<int64_t> reload_successes_ = 0;
