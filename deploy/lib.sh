@@ -11,7 +11,7 @@ cd "$root"
 jobs=$(nproc)
 # Not for the thread sanitizer: it changes the layout of protobuf's messages, which Debian's library does not know, and
 # their stand-in servers and map fields, and icachectl's JSON, go through that library's reflection.
-readonly not_for_tsan='^(hostile_wire_test|bridge_life_test|ctl_test|icachectl_test)$'
+readonly not_for_tsan='^(hostile_wire_test|bridge_life_test|ctl_test|icachectl_test|survival_test)$'
 
 step_name=""
 passed=0  # tests and scenarios so far

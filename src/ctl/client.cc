@@ -4,6 +4,7 @@
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -25,6 +26,8 @@ absl::StatusOr<std::string> ReadNamed(const std::string& path) {
   if (!text.ok()) {
     return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(text.status().message())));
   }
+  // gRPC takes nothing for leave to trust or to show something else.
+  if (text->empty()) return absl::InvalidArgumentError(path + ": is empty");
   return text;
 }
 
@@ -115,6 +118,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const Settings& settings)
   if (!settings.token_file.empty()) {
     ASSIGN_OR_RETURN(token, ReadNamed(settings.token_file));
     absl::StripAsciiWhitespace(&token);
+    const bool visible = std::all_of(token.begin(), token.end(), [](char each) { return absl::ascii_isgraph(each); });
+    if (token.empty() || !visible) {
+      return absl::InvalidArgumentError(settings.token_file + ": must hold one token of visible ASCII characters");
+    }
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(settings));
   grpc::ChannelArguments arguments;

@@ -64,7 +64,18 @@ class CommandLine {
 
   int Run(int argc, const char* const* argv) {
     try {
-      app_.parse(argc, argv);
+      // CLI11 takes the next argument for the value of "--flag=".
+      std::vector<std::string> arguments;  // the last one first, as CLI11 wants them
+      for (int i = argc - 1; i > 0; --i) {
+        const std::string argument = argv[i];
+        if (argument.size() > 3 && argument.rfind("--", 0) == 0 && argument.find('=') == argument.size() - 1) {
+          arguments.emplace_back();
+          arguments.push_back(argument.substr(0, argument.size() - 1));
+        } else {
+          arguments.push_back(argument);
+        }
+      }
+      app_.parse(std::move(arguments));
     } catch (const CLI::ParseError& error) {
       return app_.exit(error) == 0 ? 0 : kExitUsage;
     }

@@ -65,6 +65,10 @@ absl::StatusOr<bool> PrintAck(const Settings& settings, const char* verb, size_t
   return ack.accepted();
 }
 
+absl::Status RequireReplica(const std::string& replica) {
+  return replica.empty() ? absl::InvalidArgumentError("--replica: must not be empty") : absl::OkStatus();
+}
+
 wire::CacheEvent EventOf(const Settings& settings, const std::string& replica, wire::CacheEvent::Type type) {
   wire::CacheEvent event;
   event.set_type(type);
@@ -90,10 +94,12 @@ absl::StatusOr<bool> RunReport(const Settings& settings, const std::string& inpu
 }
 
 absl::StatusOr<bool> RunEvict(const Settings& settings, const std::string& replica, const std::string& hashes) {
+  RETURN_IF_ERROR(RequireReplica(replica));
   RETURN_IF_ERROR(RequireSetting(settings, &Settings::tenant));
   RETURN_IF_ERROR(RequireSetting(settings, &Settings::model));
   ASSIGN_OR_RETURN(const std::string text, ReadArgument(hashes));
   ASSIGN_OR_RETURN(const std::vector<std::string> evicted, ParseHashes(text));
+  if (evicted.empty()) return absl::InvalidArgumentError("no block hash is given");
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));
   wire::CacheEvent event = EventOf(settings, replica, wire::CacheEvent::PREFIX_EVICTED);
   event.set_adapter_id(settings.adapter);
@@ -104,10 +110,11 @@ absl::StatusOr<bool> RunEvict(const Settings& settings, const std::string& repli
     ASSIGN_OR_RETURN(ack, client->Publish(event));
     if (!ack.accepted()) break;
   }
-  return PrintAck(settings, "evicted", evicted.size(), "block hash", ack);
+  return PrintAck(settings, "evicted", evicted.size(), "block", ack);
 }
 
 absl::StatusOr<bool> RunClear(const Settings& settings, const std::string& replica) {
+  RETURN_IF_ERROR(RequireReplica(replica));
   RETURN_IF_ERROR(RequireSetting(settings, &Settings::tenant));
   RETURN_IF_ERROR(RequireSetting(settings, &Settings::model));
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));

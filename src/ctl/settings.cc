@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "icache/config/address.h"
 #include "icache/config/file.h"
@@ -60,7 +61,8 @@ ConfigPath FindConfig(const GivenSetting& given) {
 }
 
 void ApplyConfig(const ConfigPath& config, Settings* settings, Problems* problems) {
-  if (config.path.empty() || (config.optional && !std::filesystem::exists(config.path))) return;
+  std::error_code unreachable;  // is as good as missing
+  if (config.path.empty() || (config.optional && !std::filesystem::exists(config.path, unreachable))) return;
   const absl::StatusOr<std::string> text = ReadFile(config.path, kMaxConfigBytes);
   if (!text.ok()) {
     problems->Add(fmt::format("{}: {}", config.path, std::string(text.status().message())));

@@ -227,6 +227,33 @@ class BehaviourTest(CtlTest):
         self.assertEqual(status, 2)
         self.assertIn("needs --tenant NAME (or ICACHECTL_TENANT, or tenant: in the config file)", problems)
 
+    def test_files_that_say_nothing_usable_are_named(self):
+        for name, text, flag in (("two-lines", "token-one\ntoken-two\n", "--token-file"), ("odd", "a\x01b", "--token-file"),
+                                 ("empty-token", "\n", "--token-file"), ("empty-ca", "", "--tls-ca")):
+            path = self.write(name, text)
+            status, _, problems = self.run_ctl(None, "lookup", "--hash", "a1", flag, path)
+            self.assertEqual(status, 2, name)
+            self.assertIn(path, problems)
+
+    def test_a_config_file_out_of_reach_is_as_good_as_none(self):
+        (self.folder / "loop").symlink_to(self.folder / "loop")
+        for folder in (self.folder / "loop", "x" * 5000):
+            status, text, problems = self.run_ctl(None, "fingerprint", "--block-size", "1", "1",
+                                                  XDG_CONFIG_HOME=str(folder))
+            self.assertEqual(status, 0, problems)
+            self.assertIn("HASH", text)
+
+    def test_an_empty_value_is_a_value(self):
+        daemon = self.start()
+        self.report(daemon)
+        for arguments, said in ((["evict", "--replica=", "a1"], "--replica: must not be empty"),
+                                (["evict", "--replica=vllm-2", ""], "no block hash is given"),
+                                (["clear", "--replica", ""], "--replica: must not be empty")):
+            status, _, problems = self.run_ctl(daemon, *arguments)
+            self.assertEqual(status, 2, arguments)
+            self.assertIn(said, problems)
+        self.assertEqual(self.run_ctl(daemon, "lookup", "--adapter=", "--hash", "a1")[0], 0)
+
     def test_an_unreachable_daemon_exits_with_3(self):
         for verb in (["lookup", "--hash", "a1"], ["state"], ["doctor"], ["watch"], ["report", '{"replica_id":"r"}']):
             status, _, problems = self.run_ctl(None, *verb, "--address", f"unix:{self.folder}/nobody")
