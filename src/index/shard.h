@@ -392,9 +392,12 @@ class Shard {
   AgeTree::Spans SpansOf(const Presence& presence) const { return AgeTree::Spans(&arena_, presence.slot); }
 
   // ---- Changes (shard_blocks.cc) ----
-  // Tells the observer, if it listens, that a presence has come to hold blocks of a run or has lost them, as of
+  // Tells the observer, if it listens, that a presence has been seen to hold blocks of a run or has lost them, as of
   // change_us_.
   void TellBlocks(CacheEventType type, const Run& run, const BlockSet& blocks, const Presence& presence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // The same of blocks [first, end) that have been stored.
+  void TellStored(const Run& run, uint32_t first, uint32_t end, const Presence& presence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // The same of what concerns the whole replica.
   void TellReplica(CacheEventType type, const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);

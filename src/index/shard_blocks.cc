@@ -303,11 +303,7 @@ size_t Shard::StoreNewRun(Partition& partition, Presence& presence, Tier tier, i
   Unsettle(presence);
   CountPrefixes(partition, size);
   CountEntries(partition, presence, size);
-  if (context_->tells_changes()) {
-    BlockSet added;
-    added.Add(0, size);
-    TellBlocks(CacheEventType::kPrefixAdded, run, added, presence);
-  }
+  TellStored(run, 0, size, presence);
   return size;
 }
 
@@ -349,11 +345,11 @@ void Shard::Hold(RunRef ref, uint32_t offset, Presence& presence, Tier tier, int
 
   absl::InlinedVector<Span, 4> fresh;
   const Span span = {.slot = presence.slot, .leaf = AgeTree::kNoLeaf, .seen_us = seen_us, .access = 0, .tier = tier};
-  BlockSet added;
+  uint32_t added = 0;
   uint32_t next = offset;  // of the report
   const auto report_gap = [&](uint32_t until) {
     if (next >= until) return;
-    added.Add(next, until);
+    added += until - next;
     Report(blocks, offset, next, until, span, step, &fresh);
     next = until;
   };
@@ -376,8 +372,8 @@ void Shard::Hold(RunRef ref, uint32_t offset, Presence& presence, Tier tier, int
   }
   report_gap(end);
   Rewrite(ref, presence, range, absl::MakeSpan(fresh));
-  CountEntries(*partitions_[run.partition()], presence, added.Count());
-  TellBlocks(CacheEventType::kPrefixAdded, run, added, presence);
+  CountEntries(*partitions_[run.partition()], presence, added);
+  TellStored(run, offset, end, presence);
 }
 
 // ---- Releasing ------------------------------------------------------------------------------------------------------
@@ -563,9 +559,17 @@ void Shard::TellBlocks(CacheEventType type, const Run& run, const BlockSet& bloc
                                        .tenant_id = model.tenant->name,
                                        .model_id = model.record->name,
                                        .replica_id = presence.replica->name,
+                                       .hash_scheme = presence.scope->hash_scheme,
                                        .adapter_id = partitions_[run.partition()]->adapter_id,
                                        .at = absl::FromUnixMicros(change_us_),
                                        .hashes = hashes});
+}
+
+void Shard::TellStored(const Run& run, uint32_t first, uint32_t end, const Presence& presence) {
+  if (!context_->tells_changes()) return;
+  BlockSet stored;
+  stored.Add(first, end);
+  TellBlocks(CacheEventType::kPrefixAdded, run, stored, presence);
 }
 
 void Shard::TellReplica(CacheEventType type, const Origin& origin) {
@@ -574,6 +578,7 @@ void Shard::TellReplica(CacheEventType type, const Origin& origin) {
                                        .tenant_id = origin.tenant_id,
                                        .model_id = origin.model_id,
                                        .replica_id = origin.replica_id,
+                                       .hash_scheme = {},
                                        .adapter_id = {},
                                        .at = absl::FromUnixMicros(origin.time_us),
                                        .hashes = {}});

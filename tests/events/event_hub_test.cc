@@ -30,6 +30,7 @@ class EventHubTest : public ::testing::Test {
             .tenant_id = "tenant",
             .model_id = "model",
             .replica_id = replica,
+            .hash_scheme = "scheme",
             .adapter_id = {},
             .at = absl::FromUnixMicros(7),
             .hashes = hashes};

@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -127,41 +126,36 @@ auto Parts(const ReplicaStats& stats) {
 // What replicas hold, as an observer of the engine's changes comes to know it.
 class Mirror final : public ChangeObserver {
  public:
-  using Row = std::tuple<std::string, std::string, std::string>;            // tenant, model, replica
-  using Holdings = std::map<std::pair<std::string, std::string>, int64_t>;  // (adapter, hash): under so many schemes
+  using Row = std::tuple<std::string, std::string, std::string>;                             // tenant, model, replica
+  using Holdings = std::map<std::tuple<std::string, std::string, std::string>, absl::Time>;  // scheme, adapter, hash
 
   Mirror() { SetListening(true); }
 
   void OnChange(const IndexChange& change) override {
-    const Row row(change.tenant_id, change.model_id, change.replica_id);
-    if (change.type == CacheEventType::kAllCleared) cleared_.insert(row);
-    Holdings& held = held_[row];
+    Holdings& held = held_[Row(change.tenant_id, change.model_id, change.replica_id)];
+    if (change.type == CacheEventType::kAllCleared) {
+      std::erase_if(held, [&](const auto& holding) { return holding.second <= change.at; });
+    }
     for (const BlockHash& hash : change.hashes) {
-      const int64_t by = change.type == CacheEventType::kPrefixAdded ? 1 : -1;
-      const auto place = held.try_emplace({std::string(change.adapter_id), Bytes(hash)}, 0).first;
-      place->second += by;
-      if (cleared_.contains(row)) continue;
-      EXPECT_GE(place->second, 0) << "lost what it did not hold: " << HashText(place->first.second);
-      if (place->second == 0) held.erase(place);
+      const Holdings::key_type key(change.hash_scheme, change.adapter_id, Bytes(hash));
+      if (change.type == CacheEventType::kPrefixAdded) {
+        held[key] = change.at;
+      } else {
+        EXPECT_EQ(held.erase(key), 1) << "lost what it did not hold: " << HashText(std::get<2>(key));
+      }
     }
   }
 
-  // A clear spares what has been seen after it, which is not told: so rows that were cleared are learned anew.
-  std::map<Row, Holdings> Held(const NaiveIndex& model) {
-    const std::map<Row, Holdings> truth = Count(model);
-    for (const Row& row : cleared_) {
-      held_.erase(row);
-      if (const auto known = truth.find(row); known != truth.end()) held_.insert(*known);
-    }
-    cleared_.clear();
-    std::erase_if(held_, [](const auto& row) { return row.second.empty(); });
-    return held_;
+  std::map<Row, Holdings> Held() const {
+    std::map<Row, Holdings> held = held_;
+    std::erase_if(held, [](const auto& row) { return row.second.empty(); });
+    return held;
   }
-
-  static std::map<Row, Holdings> Count(const NaiveIndex& model) {
+  static std::map<Row, Holdings> HeldBy(const NaiveIndex& model) {
     std::map<Row, Holdings> held;
     for (const auto& [key, entry] : model.entries()) {
-      ++held[{key.prefix.tenant, key.prefix.model, key.replica}][{key.prefix.adapter, key.prefix.hash}];
+      const NaiveIndex::PrefixKey& prefix = key.prefix;
+      held[{prefix.tenant, prefix.model, key.replica}][{prefix.scheme, prefix.adapter, prefix.hash}] = entry.last_seen;
     }
     return held;
   }
@@ -175,7 +169,6 @@ class Mirror final : public ChangeObserver {
   }
 
   std::map<Row, Holdings> held_;
-  std::set<Row> cleared_;  // since the last Held()
 };
 
 // Engine and model, fed with the same random steps.
@@ -396,7 +389,7 @@ class Run {
   }
 
   void CompareAll() {
-    EXPECT_EQ(mirror_.Held(*model_), Mirror::Count(*model_));
+    EXPECT_EQ(mirror_.Held(), Mirror::HeldBy(*model_));
     CompareStats();
     CompareModels();
     ComparePartitions("");

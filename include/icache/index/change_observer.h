@@ -12,17 +12,18 @@
 namespace icache {
 
 // One replica in one (tenant, model):
-//   kPrefixAdded     has come to hold `hashes` (what it held already and has reported again is no change)
+//   kPrefixAdded     holds `hashes`, seen at `at`: reported for the first time or again
 //   kPrefixEvicted   has lost `hashes`: reported, expired, or evicted for a cap, the memory or a quota
 //   kReplicaUpdated  has reported stats, or said that it is alive
-//   kAllCleared      has lost whatever it held as of `at`, which is not told block by block
+//   kAllCleared      has lost whatever was last seen at `at` or before, which is not told block by block
 struct IndexChange {
   CacheEventType type = CacheEventType::kUnspecified;
   std::string_view tenant_id;
   std::string_view model_id;
   std::string_view replica_id;
-  std::string_view adapter_id;  // of `hashes`
-  absl::Time at;                // the time of the observation, or of the eviction
+  std::string_view hash_scheme;  // of `hashes`
+  std::string_view adapter_id;   // of `hashes`
+  absl::Time at;                 // the time of the observation, or of the eviction
   absl::Span<const BlockHash> hashes;
 };
 
