@@ -12,6 +12,7 @@
 #include "icache/access/access_rules.h"
 #include "icache/base/published.h"
 #include "icache/rpc/call_observer.h"
+#include "rpc/recycled_message.h"
 
 namespace icache {
 
@@ -25,8 +26,27 @@ class Door {
   // Who is to be told of the calls that come this way; null = nobody.
   CallObserver* calls() const { return calls_; }
 
-  // Whether the caller has the role at all, whatever the request says. Fills `caller` unless the door stands open.
-  // UNAUTHENTICATED or PERMISSION_DENIED.
+  // Whether the caller has the role at all, whatever it asks. UNAUTHENTICATED or PERMISSION_DENIED.
+  grpc::Status Admit(const grpc::ServerContext& context) const {
+    std::optional<Caller> caller;
+    return Enter(context, &caller);
+  }
+  // Reads a request, which empties `bytes`, and decides whether the caller may have what it asks. As above, or INTERNAL
+  // when there is no such request.
+  template <typename Request>
+  grpc::Status Admit(const grpc::ServerContext& context, grpc::ByteBuffer* bytes,
+                     RecycledMessage<Request>* request) const {
+    std::optional<Caller> caller;
+    if (grpc::Status status = Enter(context, &caller); !status.ok()) {
+      bytes->Clear();
+      return status;
+    }
+    if (grpc::Status status = request->Parse(bytes); !status.ok()) return status;
+    return Pass(caller, request->message());
+  }
+
+ private:
+  // Fills `caller` unless the door stands open.
   grpc::Status Enter(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
     return rules_ == nullptr ? grpc::Status::OK : Recognise(context, caller);
   }
@@ -43,7 +63,6 @@ class Door {
     }
   }
 
- private:
   grpc::Status Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const;
   // As gRPC's; a refusal is told to the observer.
   grpc::Status Judge(const absl::Status& status) const;

@@ -28,7 +28,7 @@ void LookupRouteMethod::Handle(const grpc::ServerContext& context, absl::Time re
 grpc::Status LookupRouteMethod::Shed(const grpc::ServerContext& context, grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) {
   request->Clear();
-  if (const grpc::Status status = Enter(context); !status.ok()) return status;
+  if (const grpc::Status status = door().Admit(context); !status.ok()) return status;
   wire::LookupRouteResponse answer;
   answer.set_reason_code(std::string(ReasonCodeName(router_->Shed())));
   *response = ToByteBuffer(answer);

@@ -1,38 +1,20 @@
 #include "rpc/observer_streams.h"
 
-#include <optional>
-
 #include "icache/rpc/conversions.h"
 
 namespace icache {
 
 namespace wire = ::inferencecache::v1alpha1;
 
-namespace {
-
-// Reads the one request of an observer, if the door lets it in with that.
-template <typename Request>
-grpc::Status Admit(const Door& door, const grpc::ServerContext& context, grpc::ByteBuffer* bytes, Request* request) {
-  std::optional<Caller> caller;
-  if (grpc::Status status = door.Enter(context, &caller); !status.ok()) return status;
-  RecycledMessage<Request> message(0);
-  if (grpc::Status status = message.Parse(bytes); !status.ok()) return status;
-  if (grpc::Status status = door.Pass(caller, message.message()); !status.ok()) return status;
-  *request = message.message();
-  return grpc::Status::OK;
-}
-
-}  // namespace
-
 // ---- Events ---------------------------------------------------------------------------------------------------------
 
 void EventStream::OnOpen() {
-  wire::StreamEventsRequest request;
-  if (const grpc::Status status = Admit(*door_, context(), &request_, &request); !status.ok()) {
+  RecycledMessage<wire::StreamEventsRequest> request(0);
+  if (const grpc::Status status = door_->Admit(context(), &request_, &request); !status.ok()) {
     End(status);
     return;
   }
-  subscription_ = hub_->Subscribe(EventFilterFromWire(request), Waker());
+  subscription_ = hub_->Subscribe(EventFilterFromWire(request.message()), Waker());
   WriteHeaders();
 }
 
@@ -54,12 +36,12 @@ void EventStream::WriteNext() {
 // ---- Metrics --------------------------------------------------------------------------------------------------------
 
 void MetricStream::OnOpen() {
-  wire::StreamMetricsRequest request;
-  if (const grpc::Status status = Admit(*door_, context(), &request_, &request); !status.ok()) {
+  RecycledMessage<wire::StreamMetricsRequest> request(0);
+  if (const grpc::Status status = door_->Admit(context(), &request_, &request); !status.ok()) {
     End(status);
     return;
   }
-  names_.insert(request.names().begin(), request.names().end());
+  names_.insert(request.message().names().begin(), request.message().names().end());
   BeginRound();
   WriteHeaders();
 }

@@ -12,14 +12,11 @@ UpdateSink::UpdateSink(const Door* door, const RpcBackend& backend, size_t max_r
       max_recycled_bytes_(max_recycled_bytes),
       message_(max_recycled_bytes) {}
 
-grpc::Status UpdateSink::Admit(const grpc::ServerContext& context) const {
-  std::optional<Caller> caller;
-  return door_->Enter(context, &caller);
-}
+grpc::Status UpdateSink::Admit(const grpc::ServerContext& context) const { return door_->Admit(context); }
 
 grpc::Status UpdateSink::Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update) {
   const absl::Time now = clock_->Now();
-  const grpc::Status status = Take(context, update);
+  const grpc::Status status = door_->Admit(context, update, &message_);
   if (status.ok()) {
     const StateUpdate& state_update = view_.Read(message_.message());
     const ApplyResult result = index_->ApplyUpdate(state_update, now);
@@ -31,13 +28,6 @@ grpc::Status UpdateSink::Apply(const grpc::ServerContext& context, grpc::ByteBuf
   view_.Trim(max_recycled_bytes_);
   message_.Trim();
   return status;
-}
-
-grpc::Status UpdateSink::Take(const grpc::ServerContext& context, grpc::ByteBuffer* update) {
-  std::optional<Caller> caller;
-  if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) return status;
-  if (grpc::Status status = message_.Parse(update); !status.ok()) return status;
-  return door_->Pass(caller, message_.message());
 }
 
 void ReportStream::OnOpen() {
@@ -69,8 +59,7 @@ void ReportStream::Finish(const grpc::Status& status) {
 }
 
 void LookupStream::OnOpen() {
-  std::optional<Caller> caller;
-  if (const grpc::Status status = door_->Enter(context_, &caller); !status.ok()) {
+  if (const grpc::Status status = door_->Admit(context_); !status.ok()) {
     End(status);
   } else {
     Read();

@@ -33,9 +33,6 @@ class UpdateSink {
   grpc::Status Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update);
 
  private:
-  // Lets the caller in and parses its update, which it empties.
-  grpc::Status Take(const grpc::ServerContext& context, grpc::ByteBuffer* update);
-
   const Door* const door_;
   PrefixIndex* const index_;
   const Clock* const clock_;

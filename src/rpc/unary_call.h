@@ -49,7 +49,7 @@ class MessageMethod : public UnaryMethod {
 
   grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) final {
     const absl::Time received_at = clock_->Now();
-    const grpc::Status status = Take(context, request);
+    const grpc::Status status = door_->Admit(context, request, &request_);
     if (status.ok()) Handle(context, received_at, request_.message(), &response_);
     if (CallObserver* const calls = door_->calls(); calls != nullptr) {
       ReportCall(calls, name(), context, request_.message(), response_, status, clock_->Now() - received_at);
@@ -62,11 +62,7 @@ class MessageMethod : public UnaryMethod {
   }
 
  protected:
-  // Whether the caller may call the method at all.
-  grpc::Status Enter(const grpc::ServerContext& context) const {
-    std::optional<Caller> caller;
-    return door_->Enter(context, &caller);
-  }
+  const Door& door() const { return *door_; }
   // Buffers larger than this are not kept between calls.
   size_t max_recycled_bytes() const { return max_recycled_bytes_; }
 
@@ -77,17 +73,6 @@ class MessageMethod : public UnaryMethod {
                       Response* response) = 0;
 
  private:
-  // Lets the caller in and parses its request, which it empties.
-  grpc::Status Take(const grpc::ServerContext& context, grpc::ByteBuffer* request) {
-    std::optional<Caller> caller;
-    if (grpc::Status status = door_->Enter(context, &caller); !status.ok()) {
-      request->Clear();
-      return status;
-    }
-    if (grpc::Status status = request_.Parse(request); !status.ok()) return status;
-    return door_->Pass(caller, request_.message());
-  }
-
   const Door* const door_;
   const Clock* const clock_;
   const size_t max_recycled_bytes_;
