@@ -52,12 +52,12 @@ BlockTable::Segment BlockTable::MakeSegment(absl::Span<const uint64_t> slots, ui
     auto* const words = static_cast<uint64_t*>(extents_.Allocate(all * sizeof(Bucket)));
     std::memset(words, 0, all * sizeof(Bucket));
     filled_.assign(all, 0);
-    passed_.assign(all, 0);
+    marks_.assign(all, 0);
     bool fits = true;
     for (uint64_t value : slots) {
       uint64_t at = HomeOf(TagOf(value), buckets);
       while (filled_[at] == kBucketSlots && at + 1 < all) {
-        passed_[at] = static_cast<uint8_t>(std::min<uint32_t>(passed_[at] + 1u, kBucketSlots));
+        marks_[at] = static_cast<uint8_t>(marks_[at] | 1u << MarkOf(TagOf(value)));
         ++at;
       }
       fits = filled_[at] < kBucketSlots;
@@ -66,7 +66,9 @@ BlockTable::Segment BlockTable::MakeSegment(absl::Span<const uint64_t> slots, ui
     }
     if (fits) {
       for (uint64_t at = 0; at < all; ++at) {
-        for (uint32_t i = 0; i < passed_[at]; ++i) words[at * kBucketSlots + i] |= kMark;
+        for (uint32_t i = 0; i < kBucketSlots; ++i) {
+          words[at * kBucketSlots + i] |= uint64_t{marks_[at] >> i & 1u} << kMarkBit;
+        }
       }
       bytes_ += all * sizeof(Bucket);
       return WordFor(words, buckets, base);
@@ -98,23 +100,43 @@ void BlockTable::Resize(size_t number, uint64_t buckets) {
 
 // ---- Marks and removals ---------------------------------------------------------------------------------------------
 
-void BlockTable::Mark(Bucket& bucket) {
-  const uint32_t marks = ScanOf(bucket, 0).marks;
-  if (marks == 0xff) return;
-  std::atomic<uint64_t>& slot = bucket[std::countr_one(marks)];
-  slot.store(slot.load(std::memory_order_relaxed) | kMark, std::memory_order_release);
-}
-
-void BlockTable::Unmark(Bucket& bucket) {
-  const uint32_t marks = ScanOf(bucket, 0).marks;
-  if (marks == 0xff) return;
-  std::atomic<uint64_t>& slot = bucket[std::countr_zero(marks)];
-  slot.store(slot.load(std::memory_order_relaxed) & ~kMark, std::memory_order_release);
+void BlockTable::UnmarkIfUnused(Segment segment, Bucket& bucket, uint32_t mark) {
+  const Bucket* const first = BucketsOf(segment);
+  const auto number = static_cast<uint64_t>(&bucket - first);
+  const Bucket* beyond = &bucket;
+  do {
+    ++beyond;
+    for (const std::atomic<uint64_t>& slot : *beyond) {
+      const uint64_t value = slot.load(std::memory_order_relaxed);
+      if (PlaceOf(value).run != 0 && MarkOf(TagOf(value)) == mark && HomeOf(TagOf(value), CountOf(segment)) <= number) {
+        return;
+      }
+    }
+  } while (IsMarked(*beyond, mark) != 0);
+  bucket[mark].store(bucket[mark].load(std::memory_order_relaxed) & ~kMark, std::memory_order_release);
 }
 
 void BlockTable::Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Span<const uint8_t> offsets) {
   const Batch batch(*this, hashes);
-  for (size_t i = 0; i < hashes.size(); ++i) EraseAt(batch.probes_[i], {run, offsets[i]});
+  // Most are in their home; the next bucket of the others is fetched before they are looked for there.
+  std::array<uint8_t, kMaxBatch> passed;
+  size_t passed_count = 0;
+  std::atomic<uint64_t> nowhere = 0;
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    const Probe& probe = batch.probes_[i];
+    const uint64_t value = SlotFor(probe.tag, {run, offsets[i]});
+    std::atomic<uint64_t>* slot =
+        probe.home->data() + std::countr_zero(ScanOf(*probe.home, probe.tag).same | 1u << (kBucketSlots - 1));
+    const bool is_home = (slot->load(std::memory_order_relaxed) & ~kMark) == value;
+    slot = is_home ? slot : &nowhere;
+    slot->store(slot->load(std::memory_order_relaxed) & kMark, std::memory_order_release);
+    __builtin_prefetch(probe.home + (is_home ? 0 : 1), /*rw=*/1);
+    passed[passed_count] = static_cast<uint8_t>(i);
+    passed_count += is_home ? 0 : 1;
+    loads_[probe.number].places -= is_home ? 1 : 0;
+  }
+  size_ -= hashes.size() - passed_count;
+  for (size_t k = 0; k < passed_count; ++k) EraseAt(batch.probes_[passed[k]], {run, offsets[passed[k]]});
   for (size_t i = 0; i < hashes.size(); ++i) {
     const uint32_t number = batch.probes_[i].number;
     const uint32_t places = loads_[number].places;
@@ -133,7 +155,8 @@ void BlockTable::EraseAt(const Probe& probe, const Place& place) {
     if (same == 0) continue;
     std::atomic<uint64_t>& slot = (*bucket)[std::countr_zero(same)];
     slot.store(slot.load(std::memory_order_relaxed) & kMark, std::memory_order_release);
-    for (Bucket* passed = probe.home; passed < bucket; ++passed) Unmark(*passed);
+    const Segment segment = SegmentAt(probe.number);
+    while (bucket-- != probe.home) UnmarkIfUnused(segment, *bucket, MarkOf(probe.tag));
     break;
   }
   --size_;
@@ -212,27 +235,28 @@ bool BlockTable::CheckInvariants() const {
   for (size_t i = 0; i < loads_.size(); ++i) {
     const Segment segment = SegmentAt(i);
     size_t places = 0;
-    std::vector<uint32_t> passed(CountOf(segment) + kPadding, 0);
+    std::vector<uint32_t> marks(CountOf(segment) + kPadding, 0);
     // Those that have split since their number last doubled, and what split off, share a bit more than the others.
     const auto count = static_cast<uint32_t>(loads_.size());
     const uint32_t half = (MaskOf(count) + 1) / 2;
     const uint32_t shared = static_cast<uint32_t>(std::bit_width(MaskOf(count))) - ((i | half) >= count ? 1 : 0);
     if (BaseOf(segment) != BaseFor(shared)) return false;
-    for (uint64_t at = 0; at < passed.size(); ++at) {
+    for (uint64_t at = 0; at < marks.size(); ++at) {
       for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[at]) {
         const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
         if (value == 0) continue;
         ++places;
         const uint64_t home = HomeOf(TagOf(value), CountOf(segment));
         if (home > at) return false;
-        for (uint64_t each = home; each < at; ++each) ++passed[each];
+        for (uint64_t each = home; each < at; ++each) marks[each] |= 1u << MarkOf(TagOf(value));
         const uint64_t shared_in_tag = (uint64_t{1} << (shared - BaseOf(segment))) - 1;
         if (((TagOf(value) ^ i >> BaseOf(segment)) & shared_in_tag) != 0) return false;
       }
     }
-    for (uint64_t at = 0; at < passed.size(); ++at) {
-      const uint32_t marks = ScanOf(BucketsOf(segment)[at], 0).marks;
-      if (marks != 0xff && static_cast<uint32_t>(std::popcount(marks)) != passed[at]) return false;
+    for (uint64_t at = 0; at < marks.size(); ++at) {
+      for (uint32_t mark = 0; mark < kBucketSlots; ++mark) {
+        if (IsMarked(BucketsOf(segment)[at], mark) != (marks[at] >> mark & 1)) return false;
+      }
     }
     if (places != loads_[i].places || loads_[i].most != MostIn(segment)) return false;
     total += places;

@@ -4,9 +4,9 @@
 // probe compares it. Linear hashing spreads the slots over segments of about kSegmentMean places, of which one splits
 // when the table grows and the last folds back when it shrinks, so no step is long. A segment is an array of *buckets*,
 // each of eight slots and one cache line, in memory of Extents. The home of a slot is the bucket tag × buckets ÷ 2^23;
-// if that is full it passes on to the next, and leaves a *pass mark* in the bucket. A mark is one bit of a slot,
-// whatever else the slot holds, so a bucket counts up to eight; one that has all eight keeps them. A probe ends at the
-// first bucket without marks, nearly always the home, and nothing ever moves within a segment.
+// if that is full it passes on to the next, and leaves a *mark* in the bucket. Three bits of the tag say which of eight
+// marks, each of which is a bit of a slot, whatever else that slot holds. A probe ends at the first bucket without the
+// mark of its tag, nearly always the home, and nothing ever moves within a segment.
 //
 //   hash   63 ...................... base+23 | base+22 ............ base | base-1 ...... 0
 //                                            | tag: home in its top bits | one segment's hashes have the same bits here
@@ -97,12 +97,12 @@ class BlockTable {
       const Segment segment = entry.load(std::memory_order_acquire);
       const uint64_t tag = TagFor(hash, segment);
       const Bucket* bucket = BucketsOf(segment) + HomeOf(tag, CountOf(segment));
-      for (Scan scan = {.marks = 1}; scan.marks != 0; ++bucket) {
-        scan = ScanOf(*bucket, tag);
-        for (uint32_t same = scan.same; same != 0; same &= same - 1) {
+      for (bool more = true; more; ++bucket) {
+        for (uint32_t same = ScanOf(*bucket, tag).same; same != 0; same &= same - 1) {
           const Place place = PlaceOf((*bucket)[std::countr_zero(same)].load(std::memory_order_acquire));
           if (place.run != 0 && matches(place)) return place;
         }
+        more = IsMarked(*bucket, MarkOf(tag)) != 0;
       }
       // A larger segment, or one more, may hold it by now.
       if (directory->count.load(std::memory_order_acquire) == count &&
@@ -138,45 +138,70 @@ class BlockTable {
   template <typename Matches>
   uint32_t Insert(const Batch& batch, uint32_t run, Matches matches) {
     const auto size = static_cast<uint32_t>(batch.hashes_.size());
-    // Most find all they need in their home. What does not is put off, for its next bucket has to be fetched. Nothing
-    // here is left to a branch, which would be guessed wrong each time.
-    std::array<uint8_t, kMaxBatch> put_off;
-    std::array<uint32_t, kMaxBatch> full;  // segments that have to grow
-    uint32_t put_off_count = 0, full_count = 0;
-    std::atomic<uint64_t> nowhere;
-    for (uint32_t i = 0; i < size; ++i) {
-      const Probe& probe = batch.probes_[i];
-      const Scan scan = ScanOf(*probe.home, probe.tag);
-      const uint32_t fits =
-          static_cast<uint32_t>((scan.same | scan.marks) == 0) & static_cast<uint32_t>(scan.free != 0);
-      std::atomic<uint64_t>* const slot = probe.home->data() + std::countr_zero(scan.free | 1u << kBucketSlots);
-      (fits != 0 ? slot : &nowhere)->store(SlotFor(probe.tag, {run, i}), std::memory_order_release);
-      __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
-      put_off[put_off_count] = static_cast<uint8_t>(i);
-      put_off_count += 1 - fits;
+    // Most find all they need in their home, most others in the bucket after it, and those that need more go in one by
+    // one. Nothing but that is left to a branch, which would be guessed wrong each time.
+    std::array<uint8_t, kMaxBatch> passed, left;
+    uint32_t passed_count = 0, left_count = 0, full = 0;
+    std::atomic<uint64_t> nowhere = 0;
+    const auto count = [&](const Probe& probe, uint32_t fits) {
       Load& load = loads_[probe.number];
       load.places += fits;
-      full[full_count] = probe.number;
-      full_count += static_cast<uint32_t>(load.places > load.most);
+      full |= static_cast<uint32_t>(load.places > load.most);
+    };
+    for (uint32_t i = 0; i < size; ++i) {
+      const Probe& probe = batch.probes_[i];
+      Bucket& home = *probe.home;
+      const Scan scan = ScanOf(home, probe.tag);
+      const uint32_t fits = static_cast<uint32_t>(scan.same == 0) & static_cast<uint32_t>(scan.free != 0) &
+                            (IsMarked(home, MarkOf(probe.tag)) ^ 1);
+      std::atomic<uint64_t>* const slot = home.data() + std::countr_zero(scan.free | 1u << kBucketSlots);
+      PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
+      __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
+      passed[passed_count] = static_cast<uint8_t>(i);
+      passed_count += 1 - fits;
+      count(probe, fits);
     }
-    size_ += size - put_off_count;
+    for (uint32_t k = 0; k < passed_count; ++k) {
+      const uint32_t i = passed[k];
+      const Probe& probe = batch.probes_[i];
+      Bucket& home = *probe.home;
+      Bucket& next = *(probe.home + 1);
+      const uint32_t mark = MarkOf(probe.tag);
+      const Scan here = ScanOf(home, probe.tag);
+      const Scan there = ScanOf(next, probe.tag);
+      const uint32_t fits = static_cast<uint32_t>((here.same | there.same) == 0) &
+                            static_cast<uint32_t>((here.free | there.free) != 0) & (IsMarked(next, mark) ^ 1);
+      const uint32_t passes = static_cast<uint32_t>(here.free == 0);
+      Mark(home, mark, fits & passes);
+      const uint32_t free = passes != 0 ? there.free : here.free;
+      std::atomic<uint64_t>* const slot = (probe.home + passes)->data() + std::countr_zero(free | 1u << kBucketSlots);
+      PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
+      __builtin_prefetch(&next + (1 - fits), /*rw=*/1);
+      left[left_count] = static_cast<uint8_t>(i);
+      left_count += 1 - fits;
+      count(probe, fits);
+    }
+    size_ += size - left_count;
     // In order, so that of two equal hashes the later one is found to be there.
     uint32_t done = 0;
-    for (; done < put_off_count; ++done) {
-      const uint32_t i = put_off[done];
+    for (; done < left_count; ++done) {
+      const uint32_t i = left[done];
       const auto same_block = [&](const Place& place) { return matches(i, place); };
       if (!InsertBeyond(batch.hashes_[i], {run, i}, same_block)) break;
     }
-    for (uint32_t k = 0; k < full_count; ++k) GrowIfFull(full[k]);
-    if (done == put_off_count) return size;
+    for (uint32_t k = 0; k < done; ++k) GrowIfFull(batch.probes_[left[k]].number);
+    if (full != 0) {
+      for (uint32_t i = 0; i < size; ++i) GrowIfFull(batch.probes_[i].number);
+    }
+    if (done == left_count) return size;
     for (uint32_t i = 0, next = done; i < size; ++i) {
-      if (next < put_off_count && i == put_off[next]) {
+      if (next < left_count && i == left[next]) {
         ++next;
       } else {
         EraseAt(ProbeOf(batch.hashes_[i]), {run, i});
       }
     }
-    return put_off[done];
+    return left[done];
   }
   // Adds one block. False, with nothing done, when `matches(place)` finds that it is there already.
   template <typename Matches>
@@ -217,7 +242,8 @@ class BlockTable {
   static constexpr uint32_t kTagBits = 23;
   static constexpr uint64_t kTagMask = (uint64_t{1} << kTagBits) - 1;
   static constexpr uint32_t kTagShift = 64 - kTagBits;  // of a slot
-  static constexpr uint64_t kMark = uint64_t{1} << 40;
+  static constexpr uint32_t kMarkBit = 40;
+  static constexpr uint64_t kMark = uint64_t{1} << kMarkBit;
   static constexpr uint32_t kBaseBits = 8;      // bases are multiples of it
   static constexpr size_t kSegmentMean = 1024;  // places per segment
   // Buckets beyond a segment's count, for slots that the last homes have no room for.
@@ -261,13 +287,15 @@ class BlockTable {
     while (true) {
       const Segment segment = SegmentAt(probe.number);
       const Bucket* const end = BucketsOf(segment) + CountOf(segment) + kPadding;
+      const uint32_t mark = MarkOf(probe.tag);
       Bucket* room = nullptr;
       uint32_t slot = 0;
       // All buckets that the block may be in are looked at, even beyond the first with room.
-      Scan scan = {.marks = 1};
-      for (Bucket* bucket = probe.home; bucket < end && (scan.marks != 0 || room == nullptr); ++bucket) {
-        scan = ScanOf(*bucket, probe.tag);
-        for (uint32_t same = scan.same; same != 0; same &= same - 1) {
+      bool more = true;
+      for (Bucket* bucket = probe.home; bucket < end && (more || room == nullptr); ++bucket) {
+        const Scan scan = ScanOf(*bucket, probe.tag);
+        more = more && IsMarked(*bucket, mark) != 0;
+        for (uint32_t same = scan.same & ~scan.free; same != 0; same &= same - 1) {
           if (matches(PlaceOf((*bucket)[std::countr_zero(same)].load(std::memory_order_relaxed)))) return false;
         }
         if (room == nullptr && scan.free != 0) {
@@ -276,9 +304,8 @@ class BlockTable {
         }
       }
       if (room != nullptr) {
-        for (Bucket* bucket = probe.home; bucket < room; ++bucket) Mark(*bucket);
-        const uint64_t mark = (*room)[slot].load(std::memory_order_relaxed) & kMark;
-        (*room)[slot].store(SlotFor(probe.tag, place) | mark, std::memory_order_release);
+        for (Bucket* bucket = probe.home; bucket < room; ++bucket) Mark(*bucket, mark, 1);
+        Put(&(*room)[slot], SlotFor(probe.tag, place));
         ++loads_[probe.number].places;
         ++size_;
         return true;
@@ -293,11 +320,10 @@ class BlockTable {
   }
   void EraseAt(const Probe& probe, const Place& place);
 
-  // Which slots of a bucket are free, which others have a tag, and which carry a pass mark; bit i is slot i.
+  // Which slots of a bucket are free and which have a tag (and may be free nevertheless); bit i is slot i.
   struct Scan {
     uint32_t free = 0;
     uint32_t same = 0;
-    uint32_t marks = 0;
   };
   static Scan ScanOf(const Bucket& bucket, uint64_t tag) {
     Scan scan;
@@ -306,30 +332,47 @@ class BlockTable {
     // acted upon after it has been read again, atomically.
     const auto* const slots = reinterpret_cast<const __m128i*>(&bucket);
     const __m128i wanted = _mm_set1_epi32(static_cast<int>(tag));
+    __m128i free[2], same[2];
     for (int i = 0; i < 2; ++i) {
       const __m128 a = _mm_castsi128_ps(_mm_load_si128(slots + 2 * i));
       const __m128 b = _mm_castsi128_ps(_mm_load_si128(slots + 2 * i + 1));
       const __m128i lower = _mm_castps_si128(_mm_shuffle_ps(a, b, 0x88));
       const __m128i upper = _mm_castps_si128(_mm_shuffle_ps(a, b, 0xdd));
-      scan.free |= MaskOf(_mm_cmpeq_epi32(lower, _mm_setzero_si128())) << 4 * i;
-      scan.same |= MaskOf(_mm_cmpeq_epi32(_mm_srli_epi32(upper, 9), wanted)) << 4 * i;
-      scan.marks |= MaskOf(_mm_slli_epi32(upper, 23)) << 4 * i;
+      free[i] = _mm_cmpeq_epi32(lower, _mm_setzero_si128());
+      same[i] = _mm_cmpeq_epi32(_mm_srli_epi32(upper, kTagShift - 32), wanted);
     }
+    const auto both = static_cast<uint32_t>(
+        _mm_movemask_epi8(_mm_packs_epi16(_mm_packs_epi32(free[0], free[1]), _mm_packs_epi32(same[0], same[1]))));
+    scan.free = both & 0xff;
+    scan.same = both >> 8;
     std::atomic_signal_fence(std::memory_order_acquire);
 #else
     for (uint32_t i = 0; i < kBucketSlots; ++i) {
       const uint64_t value = bucket[i].load(std::memory_order_acquire);
       scan.free |= static_cast<uint32_t>(PlaceOf(value).run == 0) << i;
-      scan.marks |= static_cast<uint32_t>((value & kMark) != 0) << i;
       scan.same |= static_cast<uint32_t>(TagOf(value) == tag) << i;
     }
 #endif
-    scan.same &= ~scan.free;
     return scan;
   }
-#ifdef ICACHE_BLOCK_TABLE_SSE2
-  static uint32_t MaskOf(__m128i lanes) { return static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(lanes))); }
-#endif
+
+  // The mark of a tag, of bits that neither the home nor the segment decides.
+  static uint32_t MarkOf(uint64_t tag) { return static_cast<uint32_t>(tag >> kBaseBits) % kBucketSlots; }
+  static uint32_t IsMarked(const Bucket& bucket, uint32_t mark) {
+    return static_cast<uint32_t>(bucket[mark].load(std::memory_order_acquire) >> kMarkBit) & 1;
+  }
+  // Sets a mark if `passes` is 1 rather than 0.
+  static void Mark(Bucket& bucket, uint32_t mark, uint64_t passes) {
+    bucket[mark].store(bucket[mark].load(std::memory_order_relaxed) | passes << kMarkBit, std::memory_order_release);
+  }
+  // Fills a free slot, whose mark stays.
+  static void Put(std::atomic<uint64_t>* slot, uint64_t value) {
+    slot->store(value | (slot->load(std::memory_order_relaxed) & kMark), std::memory_order_release);
+  }
+  // The same if `fits`, else with a slot of no meaning.
+  static void PutIf(uint32_t fits, std::atomic<uint64_t>* slot, std::atomic<uint64_t>* nowhere, uint64_t value) {
+    Put(fits != 0 ? slot : nowhere, value);
+  }
 
   static uint64_t TagOf(uint64_t slot) { return slot >> kTagShift; }
   static Place PlaceOf(uint64_t slot) {
@@ -423,9 +466,8 @@ class BlockTable {
   void AddSegment(uint32_t number);
   void Fold();
 
-  // One more slot has passed a bucket, or one less does.
-  static void Mark(Bucket& bucket);
-  static void Unmark(Bucket& bucket);
+  // Takes the mark from a bucket if no slot that has it has passed the bucket.
+  static void UnmarkIfUnused(Segment segment, Bucket& bucket, uint32_t mark);
 
   Extents& extents_;
   Retired& retired_;
@@ -435,7 +477,7 @@ class BlockTable {
   size_t bytes_ = 0;
   // Of use while segments are made.
   std::vector<uint64_t> slots_, kept_, moved_;
-  std::vector<uint8_t> filled_, passed_;  // by bucket
+  std::vector<uint8_t> filled_, marks_;  // by bucket
 };
 
 }  // namespace icache

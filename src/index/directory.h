@@ -1,8 +1,10 @@
 // Directory: records shared by everything of one name (a tenant, a model), alive while somebody holds them.
 //
-// Thread-safe; its lock is a leaf.
+// Thread-safe; its lock is a leaf. Only who holds a record copies a Ref without it, and only the last Ref goes under
+// it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,31 +20,32 @@ namespace icache {
 // `Record` is constructible from its name, a std::string_view, and has a `const std::string name`.
 template <typename Record>
 class Directory {
+  struct Slot {
+    explicit Slot(std::string_view name) : record(name) {}
+    Record record;
+    std::atomic<int64_t> refs{0};
+  };
+
  public:
-  // Keeps one record alive. Movable.
+  // Keeps one record alive.
   class Ref {
    public:
-    Ref() = default;
-    Ref(Ref&& other) noexcept : directory_(other.directory_), record_(std::exchange(other.record_, nullptr)) {}
-    Ref& operator=(Ref&& other) noexcept {
-      std::swap(directory_, other.directory_);
-      std::swap(record_, other.record_);
-      return *this;
+    Ref(const Ref& other) : directory_(other.directory_), slot_(other.slot_) {
+      slot_->refs.fetch_add(1, std::memory_order_relaxed);
     }
-    ~Ref() {
-      if (record_ != nullptr) directory_->Release(record_);
-    }
+    Ref& operator=(const Ref&) = delete;
+    ~Ref() { directory_->Release(slot_); }
 
-    Record* get() const { return record_; }
-    Record* operator->() const { return record_; }
-    Record& operator*() const { return *record_; }
+    Record* get() const { return &slot_->record; }
+    Record* operator->() const { return get(); }
+    Record& operator*() const { return *get(); }
 
    private:
     friend class Directory;
-    Ref(Directory* directory, Record* record) : directory_(directory), record_(record) {}
+    Ref(Directory* directory, Slot* slot) : directory_(directory), slot_(slot) {}
 
-    Directory* directory_ = nullptr;
-    Record* record_ = nullptr;
+    Directory* const directory_;
+    Slot* const slot_;
   };
 
   // The record of `name`, made if need be.
@@ -50,11 +53,10 @@ class Directory {
     WriterLock lock(&mutex_);
     auto found = slots_.find(name);
     if (found == slots_.end()) {
-      found = slots_.try_emplace(std::string(name)).first;
-      found->second.record = std::make_unique<Record>(name);
+      found = slots_.try_emplace(std::string(name), std::make_unique<Slot>(name)).first;
     }
-    ++found->second.refs;
-    return Ref(this, found->second.record.get());
+    found->second->refs.fetch_add(1, std::memory_order_relaxed);
+    return Ref(this, found->second.get());
   }
 
   // Calls `visit(record)` when there is a record of `name`; the lock is held meanwhile.
@@ -62,33 +64,32 @@ class Directory {
   void With(std::string_view name, Visit visit) const ABSL_LOCKS_EXCLUDED(mutex_) {
     ReaderLock lock(&mutex_);
     auto found = slots_.find(name);
-    if (found != slots_.end()) visit(static_cast<const Record&>(*found->second.record));
+    if (found != slots_.end()) visit(static_cast<const Record&>(found->second->record));
   }
 
   // Calls `visit(record)` for each record; the lock is held meanwhile.
   template <typename Visit>
   void ForEach(Visit visit) const ABSL_LOCKS_EXCLUDED(mutex_) {
     ReaderLock lock(&mutex_);
-    for (const auto& [name, slot] : slots_) visit(*slot.record);
+    for (const auto& [name, slot] : slots_) visit(static_cast<const Record&>(slot->record));
   }
 
  private:
-  struct Slot {
-    std::unique_ptr<Record> record;
-    int64_t refs = 0;
-  };
-
-  void Release(Record* record) ABSL_LOCKS_EXCLUDED(mutex_) {
-    std::unique_ptr<Record> last;  // dies outside the lock
+  void Release(Slot* slot) ABSL_LOCKS_EXCLUDED(mutex_) {
+    for (int64_t refs = slot->refs.load(std::memory_order_relaxed); refs > 1;) {
+      if (slot->refs.compare_exchange_weak(refs, refs - 1, std::memory_order_release, std::memory_order_relaxed))
+        return;
+    }
+    std::unique_ptr<Slot> last;  // dies outside the lock
     WriterLock lock(&mutex_);
-    auto found = slots_.find(std::string_view(record->name));
-    if (--found->second.refs > 0) return;
-    last = std::move(found->second.record);
+    if (slot->refs.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    auto found = slots_.find(std::string_view(slot->record.name));
+    last = std::move(found->second);
     slots_.erase(found);
   }
 
   mutable SharedMutex mutex_;
-  StringMap<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  StringMap<std::unique_ptr<Slot>> slots_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace icache

@@ -79,9 +79,12 @@ Model* Shard::FindModel(std::string_view tenant_id, std::string_view model_id) {
 }
 
 Replica* Shard::FindReplica(const Origin& origin) {
-  Model* const model = FindModel(origin.tenant_id, origin.model_id);
+  return FindReplica(FindModel(origin.tenant_id, origin.model_id), origin.replica_id);
+}
+
+Replica* Shard::FindReplica(Model* model, std::string_view replica_id) {
   if (model == nullptr) return nullptr;
-  auto found = model->replicas.find(origin.replica_id);
+  auto found = model->replicas.find(replica_id);
   return found == model->replicas.end() ? nullptr : &found->second;
 }
 
@@ -101,8 +104,6 @@ Replica& Shard::MakeReplica(const Origin& origin) {
                  .first->second;
     Account(kModelBytes + static_cast<int64_t>(origin.tenant_id.size() + origin.model_id.size()));
   }
-  auto found = model->replicas.find(origin.replica_id);
-  if (found != model->replicas.end()) return found->second;
   WriterLock structure(&mutex_);
   Replica& replica =
       model->replicas.try_emplace(std::string(origin.replica_id), model, origin.replica_id).first->second;
@@ -315,12 +316,26 @@ bool Shard::IsFenced(const Origin& origin) {
   return FencesOff(FindReplica(origin), origin);
 }
 
+Shard::Admission Shard::Admit(const Origin& origin) {
+  MutexLock lock(&write_mutex_);
+  Model* const model = FindModel(origin.tenant_id, origin.model_id);
+  if (model == nullptr) {
+    return {.fenced = false,
+            .tenant = context_->tenants.Acquire(origin.tenant_id),
+            .model = context_->models.Acquire(origin.model_id)};
+  }
+  return {.fenced = FencesOff(FindReplica(model, origin.replica_id), origin),
+          .tenant = model->tenant,
+          .model = model->record};
+}
+
 Shard::Verdict Shard::Store(const Origin& origin, std::string_view adapter_id, Tier tier, const BlockWrites& blocks) {
   MutexLock lock(&write_mutex_);
-  if (FencesOff(FindReplica(origin), origin)) return Verdict::kFenced;
+  Replica* const known = FindReplica(origin);
+  if (FencesOff(known, origin)) return Verdict::kFenced;
   change_us_ = origin.time_us;
   DrainCredits();
-  Replica& replica = MakeReplica(origin);
+  Replica& replica = known != nullptr ? *known : MakeReplica(origin);
   Scope& scope = MakeScope(*replica.model, origin.hash_scheme);
   Partition& partition = MakePartition(scope, adapter_id);
   Presence& presence = MakePresence(scope, replica);

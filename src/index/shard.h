@@ -213,6 +213,13 @@ class Shard {
 
   // Whether a message is fenced off. Every other step checks it by itself.
   bool IsFenced(const Origin& origin) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
+  // The same, and the records of the origin's tenant and model, made if need be.
+  struct Admission {
+    bool fenced;
+    Directory<Tenant>::Ref tenant;
+    Directory<ModelRecord>::Ref model;
+  };
+  Admission Admit(const Origin& origin) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);
 
   // Steps of writing. All answer kFenced, having done nothing, when the origin is fenced off.
   //
@@ -328,8 +335,9 @@ class Shard {
   const Model* FindModel(std::string_view tenant_id, std::string_view model_id) const;
   Model* FindModel(std::string_view tenant_id, std::string_view model_id);
   Replica* FindReplica(const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  static Replica* FindReplica(Model* model, std::string_view replica_id);
   static bool FencesOff(const Replica* replica, const Origin& origin);
-  // Find or make. What is made is not counted as kept before it holds something; EndStep() sees to that.
+  // Make, or find or make. What is made is not counted as kept before it holds something; EndStep() sees to that.
   Replica& MakeReplica(const Origin& origin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   Scope& MakeScope(Model& model, std::string_view hash_scheme) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_)
       ABSL_LOCKS_EXCLUDED(mutex_);

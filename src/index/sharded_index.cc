@@ -196,17 +196,16 @@ ApplyResult ShardedIndex::ApplyUpdate(const StateUpdate& update, absl::Time now)
   const Origin origin =
       OriginOf(update.tenant_id, update.model_id, update.hash_scheme, update.replica_id, update.stamped_at, now);
   Shard& shard = ShardOf(update.tenant_id, update.model_id);
-  if (shard.IsFenced(origin)) {
+  // Held for the whole update, so that eviction can use the tenant whatever other threads remove.
+  const auto [fenced, tenant, model] = shard.Admit(origin);
+  if (fenced) {
     result.dropped.Add(DropReason::kFenced);
     return result;
   }
   const RetentionRules rules = context_.retention->For(update.tenant_id);
-  // Held for the whole update, so that eviction can use it whatever other threads remove.
-  const Directory<Tenant>::Ref tenant = context_.tenants.Acquire(update.tenant_id);
   if (tenant->prefixes.load(std::memory_order_relaxed) == 0) {
     tenant->lfu.store(rules.algorithm == EvictionAlgorithm::kLfu, std::memory_order_relaxed);
   }
-  const Directory<ModelRecord>::Ref model = context_.models.Acquire(update.model_id);
   model->last_applied_us.store(origin.now_us, std::memory_order_relaxed);
   result.applied = true;
   if (update.stamped_at.has_value() && *update.stamped_at < now - kSuspiciousAge) {
