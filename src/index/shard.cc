@@ -157,7 +157,7 @@ Presence& Shard::MakePresence(Scope& scope, Replica& replica) {
     presence->slot = scope.free_slots.back();
     scope.free_slots.pop_back();
   }
-  scope.slots[presence->slot] = {.presence = presence.get(), .replica = &replica, .name = replica.name};
+  scope.slots[presence->slot] = {.presence = presence.get(), .name = replica.name, .stats = replica.stats.get()};
   const auto place = scope.by_name.insert(
       std::lower_bound(scope.by_name.begin(), scope.by_name.end(), replica.name,
                        [](const Presence* present, const std::string& name) { return present->replica->name < name; }),
@@ -182,7 +182,7 @@ void Shard::Unsettle(Presence& presence) {
 }
 
 AgeTree::Victim Shard::FirstVictim(Presence& presence) {
-  const int64_t lease_us = presence.lease_us.load(std::memory_order_relaxed);
+  const int64_t lease_us = presence.lease_us();
   return presence.scope->model->tenant->lfu.load(std::memory_order_relaxed)
              ? presence.ages.FirstLfu(leaves_, SpansOf(presence), lease_us)
              : presence.ages.FirstLru(leaves_, SpansOf(presence), lease_us);
@@ -305,8 +305,13 @@ void Shard::DropStats(Replica& replica) {
   if (replica.stats == nullptr) return;
   Account(-kStatsBytes - static_cast<int64_t>(replica.stats->client_version.size()));
   replica.model->record->stats_rows.fetch_sub(1, std::memory_order_relaxed);
+  PublishStats(replica, nullptr);
+}
+
+void Shard::PublishStats(Replica& replica, std::unique_ptr<ReplicaStats> stats) {
   WriterLock structure(&mutex_);
-  replica.stats.reset();
+  replica.stats = std::move(stats);
+  for (auto& [scope, presence] : replica.presences) scope->slots[presence->slot].stats = replica.stats.get();
 }
 
 // ---- Steps of writing -----------------------------------------------------------------------------------------------
@@ -407,9 +412,9 @@ Shard::Verdict Shard::BeginClear(const Origin& origin, int64_t ttl_us) {
   }
   if (replica->stats != nullptr && absl::ToUnixMicros(replica->stats->last_seen) <= origin.time_us) DropStats(*replica);
   for (auto& [scope, presence] : replica->presences) {
-    const int64_t lease_us = presence->lease_us.load(std::memory_order_relaxed);
+    const int64_t lease_us = presence->lease_us();
     if (lease_us == kNoTime || lease_us > origin.time_us) continue;
-    presence->lease_us.store(kNoTime, std::memory_order_relaxed);
+    presence->set_lease_us(kNoTime);
     // Without the lease its entries are older.
     presence->new_cap_key = presence->new_quota_key = presence->ages.LowerBound(leaves_);
     Unsettle(*presence);
@@ -446,8 +451,7 @@ Shard::Verdict Shard::RenewLease(const Origin& origin) {
   if (scope == replica->model->scopes.end()) return Verdict::kRefused;
   auto presence = replica->presences.find(&scope->second);
   if (presence == replica->presences.end()) return Verdict::kRefused;
-  std::atomic<int64_t>& lease_us = presence->second->lease_us;
-  lease_us.store(std::max(lease_us.load(std::memory_order_relaxed), origin.time_us), std::memory_order_relaxed);
+  presence->second->set_lease_us(std::max(presence->second->lease_us(), origin.time_us));
   return Verdict::kDone;
 }
 
@@ -472,10 +476,7 @@ Shard::Verdict Shard::SetStats(const Origin& origin, const StatsReport& report) 
                    .reported = time});
   replica->model->record->stats_rows.fetch_add(1, std::memory_order_relaxed);
   Account(kStatsBytes + static_cast<int64_t>(stats->client_version.size()));
-  {
-    WriterLock structure(&mutex_);
-    replica->stats = std::move(stats);
-  }
+  PublishStats(*replica, std::move(stats));
   TellReplica(CacheEventType::kReplicaUpdated, origin);
   SettleReplica(*replica);
   return Verdict::kDone;
@@ -511,7 +512,7 @@ bool Shard::SweepStep(absl::Time now, size_t budget, size_t* freed) {
     const int64_t dead_us = absl::ToUnixMicros(now - rules.ttl);
     size_t expired = 0;
     for (auto& [scope, presence] : replica.presences) {
-      if (presence->lease_us.load(std::memory_order_relaxed) > dead_us) continue;
+      if (presence->lease_us() > dead_us) continue;
       while (expired < budget && !presence->ages.empty()) {
         const AgeTree::Victim oldest = presence->ages.Oldest(leaves_, SpansOf(*presence));
         if (oldest.span.seen_us > dead_us) break;
@@ -570,8 +571,7 @@ int64_t Shard::EvictForQuota(Tenant* tenant, int64_t quota, size_t budget, int64
     const EvictionQueue::Head head = tenant->quota_queue.First();
     if (head.presence == nullptr || head.shard != number_) break;
     Presence& presence = *head.presence;
-    const AgeTree::Victim victim =
-        presence.ages.FirstWitness(leaves_, SpansOf(presence), presence.lease_us.load(std::memory_order_relaxed));
+    const AgeTree::Victim victim = presence.ages.FirstWitness(leaves_, SpansOf(presence), presence.lease_us());
     if (victim.run == 0) {
       tenant->quota_queue.Remove(&presence, number_, &presence.quota_place);
       continue;

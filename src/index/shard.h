@@ -16,7 +16,7 @@
 //       a presence, index) and runs (index) are exact, and, once credits are drained, so is Model::hot_prefixes.
 //       partitions_by_name_ has exactly the partitions.
 //   S3  Slots and presences of a scope name each other; Scope::by_name is sorted bytewise, and slots know
-//       their places in it.
+//       their places in it. Slots point to the stats of their replicas.
 //   S4  The spans of a run are sorted by (slot, start), not empty, within the run, and those of a slot do not overlap;
 //       neighbours that say the same are one span.
 //   S5  A block is in the table exactly once while it is live, and not at all while it is dead; Run::live counts.
@@ -93,16 +93,34 @@ struct Partition {
   static uint64_t NumberOf(std::string_view wide);
 };
 
+// A time that the writer changes while others read it. Copied only while they do not.
+class SharedTime {
+ public:
+  SharedTime() = default;
+  SharedTime(const SharedTime& other) : time_us_(other.Load()) {}
+  SharedTime& operator=(const SharedTime& other) {
+    Store(other.Load());
+    return *this;
+  }
+  int64_t Load() const { return time_us_.load(std::memory_order_relaxed); }
+  void Store(int64_t time_us) { time_us_.store(time_us, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> time_us_{kNoTime};
+};
+
 // A replica in a scope, while it has entries there.
 struct Presence {
   Presence(Scope* in, Replica* of) : scope(in), replica(of) {}
 
+  // When the lease was renewed last; kNoTime = it has none.
+  int64_t lease_us() const;
+  void set_lease_us(int64_t time_us);
   // The time that counts for a span of this presence.
-  int64_t EffectiveSeen(int64_t seen_us) const { return std::max(seen_us, lease_us.load(std::memory_order_relaxed)); }
+  int64_t EffectiveSeen(int64_t seen_us) const { return std::max(seen_us, lease_us()); }
 
   Scope* const scope;
   Replica* const replica;
-  std::atomic<int64_t> lease_us{kNoTime};
   uint32_t slot = 0;
   size_t entries = 0;
   AgeTree ages;
@@ -135,11 +153,12 @@ struct Replica {
 };
 
 struct Scope {
-  // What a lookup needs of a holder.
+  // All that a lookup needs of a holder, so that it reads no more of it than this.
   struct Slot {
     Presence* presence = nullptr;  // null = free
-    const Replica* replica = nullptr;
     std::string_view name;
+    const ReplicaStats* stats = nullptr;  // Replica::stats
+    SharedTime lease_us = {};
     uint32_t name_order = 0;  // its place in by_name
   };
 
@@ -156,6 +175,9 @@ struct Scope {
   std::vector<uint32_t> free_slots;
   std::vector<Presence*> by_name;  // bytewise
 };
+
+inline int64_t Presence::lease_us() const { return scope->slots[slot].lease_us.Load(); }
+inline void Presence::set_lease_us(int64_t time_us) { scope->slots[slot].lease_us.Store(time_us); }
 
 struct Model {
   Model(Directory<Tenant>::Ref in, Directory<ModelRecord>::Ref over_all)
@@ -428,6 +450,8 @@ class Shard {
   // emptied first.
   void SettleReplica(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   void DestroyPresence(Presence& presence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
+  void PublishStats(Replica& replica, std::unique_ptr<ReplicaStats> stats) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void DropStats(Replica& replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   void FreeRetired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) ABSL_LOCKS_EXCLUDED(mutex_);
   AgeTree::Victim FirstVictim(Presence& presence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);

@@ -123,6 +123,7 @@ absl::Status Shard::CheckInvariants(IndexStats* counted) {
         if (i > 0 && scope.by_name[i - 1]->replica->name >= presence.replica->name) return broken("S3: name order");
         if (scope.slots[presence.slot].presence != &presence) return broken("S3: a presence's slot");
         if (scope.slots[presence.slot].name_order != i) return broken("S3: a slot's place by name");
+        if (scope.slots[presence.slot].stats != presence.replica->stats.get()) return broken("S3: a slot's stats");
         size_t entries = 0;
         for (const auto& [partition, count] : held[&presence]) entries += count;
         if (entries == 0) return broken("S1: a presence without entries");

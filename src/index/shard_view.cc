@@ -162,7 +162,7 @@ class Shard::View final : public ScopeView {
     if (replica == model_->replicas.end()) return std::nullopt;
     auto presence = replica->second.presences.find(const_cast<Scope*>(scope_));
     if (presence == replica->second.presences.end()) return std::nullopt;
-    const int64_t lease_us = presence->second->lease_us.load(std::memory_order_relaxed);
+    const int64_t lease_us = presence->second->lease_us();
     return lease_us == kNoTime ? std::nullopt : std::optional(absl::FromUnixMicros(lease_us));
   }
 
@@ -198,7 +198,7 @@ class Shard::View final : public ScopeView {
   }
 
   int64_t EffectiveSeen(const Span& span) const {
-    return scope_->slots[span.slot].presence->EffectiveSeen(span.seen_us);
+    return std::max(span.seen_us, scope_->slots[span.slot].lease_us.Load());
   }
 
   // The end of the stretch of live blocks that starts at `offset`.
@@ -252,7 +252,7 @@ class Shard::View final : public ScopeView {
     uint32_t reached = stretch.offset;
     Span span = spans[*at].Load();
     const uint32_t slot = span.slot;
-    const int64_t lease_us = scope_->slots[slot].presence->lease_us.load(std::memory_order_relaxed);
+    const int64_t lease_us = scope_->slots[slot].lease_us.Load();
     while (true) {
       if (span.start <= reached && reached < span.end && reached < end) {
         const int64_t seen_us = std::max(span.seen_us, lease_us);
@@ -353,7 +353,7 @@ class Shard::View final : public ScopeView {
                         .matched_tokens = tokens,
                         .last_seen_us = progress.seen_us,
                         .tier = progress.tier,
-                        .stats = slot.replica->stats.get()});
+                        .stats = slot.stats});
   }
 
   const Shard& shard_;
@@ -448,7 +448,7 @@ ScopeReplicas Shard::ListReplicas(const ScopeKey& key, size_t offset, size_t lim
   listed.total = by_name.size();
   for (size_t i = offset; i < by_name.size() && listed.replicas.size() < limit; ++i) {
     const Presence& presence = *by_name[i];
-    const int64_t lease_us = presence.lease_us.load(std::memory_order_relaxed);
+    const int64_t lease_us = presence.lease_us();
     const int64_t oldest_us = presence.ages.Oldest(leaves_, SpansOf(presence)).span.seen_us;
     PresenceState& state = listed.replicas.emplace_back();
     state.replica_id = presence.replica->name;
