@@ -14,6 +14,7 @@ constexpr size_t kChunkBytes = Extents::kMaxBytes;
 constexpr size_t kRegionChunks = 32;
 constexpr size_t kRegionBytes = kRegionChunks * kChunkBytes;
 constexpr size_t kSmallChunks = 2;  // of the first region
+constexpr size_t kLittleLeft = 16;  // all that is empty is given back when less than a 16th of the peak is left
 
 }  // namespace
 
@@ -70,6 +71,7 @@ void* Extents::Allocate(size_t bytes) {
     chunk.Set(first, units, true);
     chunk.used += units;
     used_ += units;
+    peak_ = std::max(peak_, used_);
     if (number == spare_) spare_ = kNone;
     return chunk.start + size_t{first} * kUnit;
   }
@@ -83,12 +85,28 @@ void Extents::Free(void* extent, size_t bytes) {
   chunk.used -= units;
   chunk.most = kUnits;
   used_ -= units;
-  if (chunk.used > 0) return;
-  if (spare_ != kNone) madvise(chunks_[spare_].start, kChunkBytes, MADV_DONTNEED);
-  spare_ = number;
-  if (used_ > 0) return;
-  madvise(chunk.start, kChunkBytes, MADV_DONTNEED);
+  if (chunk.used == 0) {
+    if (spare_ != kNone) GiveBackEmpty(chunks_[spare_]);
+    spare_ = number;
+  }
+  if (used_ * kLittleLeft >= peak_) return;
+  for (const Chunk& each : chunks_) {
+    if (each.used > 0) GiveBackEmpty(each);
+  }
+  if (spare_ != kNone) GiveBackEmpty(chunks_[spare_]);
   spare_ = kNone;
+  peak_ = used_;
+}
+
+void Extents::GiveBackEmpty(const Chunk& chunk) {
+  // By the 64 units of a word, which are whole pages.
+  constexpr size_t kWordBytes = 64 * kUnit;
+  for (size_t first = 0; first < chunk.taken.size();) {
+    size_t end = first;
+    while (end < chunk.taken.size() && chunk.taken[end] == 0) ++end;
+    if (end > first) madvise(chunk.start + first * kWordBytes, (end - first) * kWordBytes, MADV_DONTNEED);
+    first = end + 1;
+  }
 }
 
 void Extents::AddRegion() {

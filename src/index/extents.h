@@ -4,7 +4,8 @@
 // first chunk that has one. Chunks are the size of a huge page, which is what they are where the kernel has them, for a
 // probe goes to any place of a large table and would wait for the address translation as long as for the memory. The
 // first chunks are left in small pages, so that a small index stays small. A chunk that is empty goes back to the
-// kernel, except for one that waits for the next extent.
+// kernel, except for one that waits for the next extent; when little is left of what there was, so does all that no
+// extent lies in.
 //
 // What an extent holds at first is not defined. Not thread-safe.
 #pragma once
@@ -46,6 +47,7 @@ class Extents {
     void Set(uint32_t first, uint32_t units, bool taken_now);
   };
 
+  void GiveBackEmpty(const Chunk& chunk);
   void AddRegion();
   uint32_t ChunkOf(const void* extent) const;
 
@@ -53,6 +55,7 @@ class Extents {
   std::vector<char*> regions_;  // where each starts
   uint32_t spare_ = kNone;      // an empty chunk that has been in use
   size_t used_ = 0;             // units
+  size_t peak_ = 0;             // most of used_ since all that was empty was given back
 };
 
 }  // namespace icache
