@@ -569,6 +569,21 @@ void RunRanked(uint32_t holders, Report* report) {
   report->Add(row + "/match", subject.TimeResolvedLookups(workload.hits) / static_cast<double>(workload.hits.size()));
 }
 
+// How a lookup's time grows with the index: the shape of M-u at ever more blocks.
+constexpr std::pair<const char*, size_t> kGrowth[] = {  // name, chains of 64 blocks
+    {"1e4", 156}, {"3e4", 469}, {"1e5", 1'563}, {"3e5", 4'688}, {"1e6", 15'625}, {"3e6", 46'875}, {"1e7", 156'250}};
+
+void RunGrowth(Report* report) {
+  for (const auto& [blocks, chains] : kGrowth) {
+    const Workload workload = MakeMemory("growth", 11, chains, 1);
+    Subject subject(workload);
+    subject.ApplyAll(workload.setup);
+    subject.TimeLookups(workload.hits);
+    report->Add(std::string("growth_") + blocks,
+                subject.TimeLookups(workload.hits) / static_cast<double>(workload.hits.size()));
+  }
+}
+
 std::optional<Workload> MemoryWorkload(const Options& options, std::string_view name) {
   if (name == "mu10m") return MakeMemory("mu10m", 12, 163'840, 1);
   if (name == "ms8_10m") return MakeMemory("ms8_10m", 14, 20'480, 8);
@@ -688,6 +703,7 @@ int Main(int argc, char** argv) {
       CheckWorkload(bench, workload);
       RunRound(bench, workload, &report);
     }
+    if (wanted("growth")) RunGrowth(&report);
     for (uint32_t holders : {8, 64}) {
       if (wanted("ranked_" + std::to_string(holders))) RunRanked(holders, &report);
     }
@@ -746,6 +762,10 @@ int Main(int argc, char** argv) {
   }
   if (report["mu1m"] > 0 && report["mu10m"] > 0) {
     figure("lookup_10x_vs_1x", report.Ratio("mu1m", "mu10m"), "x per lookup");
+  }
+  for (const auto& [blocks, chains] : kGrowth) {
+    const std::string row = std::string("growth_") + blocks;
+    if (report[row] > 0) figure((row + "_blocks_ns").c_str(), 1e9 * report[row], "ns per lookup");
   }
   std::printf("\n%-12s %12s %12s %10s %10s %10s %12s %10s\n", "memory", "prefixes", "pairs", "B/prefix", "B/pair",
               "accounted", "blocks/s", "lookup ns");

@@ -6,7 +6,7 @@
 #
 #   --trace FILE   conversation_trace.jsonl of kvcache-ai/Mooncake 3b5a5941; without it the W1 rows are left out
 #                  (default: $ICACHE_TRACE)
-#   --merge FILE   a JSON object of figures that joins --json's (bench/rpc_cpu.sh writes one)
+#   --merge FILE   a JSON object of figures that joins --json's (bench/rpc_cost.py --json writes one)
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
 
 json='' rounds=5 trace=${ICACHE_TRACE:-} merge=()
