@@ -1,16 +1,20 @@
 // constant_answer: a server with icached's own RPC front-end whose LookupRoute parses the request and sends back one
-// prepared answer. What icached costs above it is what routing costs. Serves one address with one queue until
-// SIGTERM, LookupRouteStream too, and prints its port.
+// prepared answer. What icached costs above it is what routing costs. Serves one address with as many queues for
+// lookups as icached has, one per core, until SIGTERM, LookupRouteStream too, and prints its port.
 //
 // Usage: constant_answer HOST:PORT ROWS
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "rpc/call_queue.h"
@@ -66,30 +70,35 @@ int Run(const std::string& address, int rows) {
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
-  CallQueue queue("lookup-0", builder.AddCompletionQueue(), /*max_unsent_bytes=*/64 << 20,
-                  /*max_waiting=*/1024);
-  queue.AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
-                 /*posted=*/16);
-  ConstantLookup stream_lookup(rows);
   StreamLimit stream_limit(1024);
-  queue.AddStreams(
-      [&](StreamPool* pool) {
-        return std::make_unique<LookupStream>(pool, &service, queue.queue(), &kDoor, &stream_lookup);
-      },
-      &stream_limit);
+  std::vector<std::unique_ptr<ConstantLookup>> stream_lookups;
+  std::vector<std::unique_ptr<CallQueue>> queues;
+  for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) {
+    auto queue = std::make_unique<CallQueue>("lookup-" + std::to_string(i), builder.AddCompletionQueue(),
+                                             /*max_unsent_bytes=*/64 << 20, /*max_waiting=*/1024);
+    queue->AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
+                    /*posted=*/16);
+    stream_lookups.push_back(std::make_unique<ConstantLookup>(rows));
+    queue->AddStreams(
+        [&, cq = queue->queue(), lookup = stream_lookups.back().get()](StreamPool* pool) {
+          return std::make_unique<LookupStream>(pool, &service, cq, &kDoor, lookup);
+        },
+        &stream_limit);
+    queues.push_back(std::move(queue));
+  }
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     std::fprintf(stderr, "constant_answer: cannot listen on %s\n", address.c_str());
     return 1;
   }
-  queue.Start();
+  for (const auto& queue : queues) queue->Start();
   std::printf("port %d\n", port);
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
-  queue.Drain();
+  for (const auto& queue : queues) queue->Drain();
   server->Shutdown(std::chrono::system_clock::now());
-  queue.Stop();
+  for (const auto& queue : queues) queue->Stop();
   return 0;
 }
 

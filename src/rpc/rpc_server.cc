@@ -184,7 +184,9 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
 
 void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
-  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_, max_waiting_);
+  // Connections are not shared out to it: a lookup on one of its own would have to wake another thread.
+  auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(/*is_frequently_polled=*/false),
+                                           max_unsent_bytes_, max_waiting_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
                   std::make_unique<PublishEventMethod>(&observe_door_, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),
