@@ -98,6 +98,51 @@ void BlockTable::Resize(size_t number, uint64_t buckets) {
   Publish(number, MakeSegment(slots_, buckets, BaseOf(segment)), slots_.size());
 }
 
+// ---- Insertions of a batch ------------------------------------------------------------------------------------------
+
+uint32_t BlockTable::InsertAtHome(const Batch& batch, uint32_t run, Numbers* passed) {
+  uint32_t full = 0;
+  std::atomic<uint64_t> nowhere = 0;
+  for (uint32_t i = 0; i < batch.hashes_.size(); ++i) {
+    const Probe& probe = batch.probes_[i];
+    Bucket& home = *probe.home;
+    const Scan scan = ScanOf(home, probe.tag);
+    const uint32_t fits = static_cast<uint32_t>(scan.same == 0) & static_cast<uint32_t>(scan.free != 0) &
+                          (IsMarked(home, MarkOf(probe.tag)) ^ 1);
+    std::atomic<uint64_t>* const slot = home.data() + std::countr_zero(scan.free | 1u << kBucketSlots);
+    PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
+    full |= AddPlaces(probe.number, fits);
+    passed->AddIf(1 - fits, i);
+    __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
+  }
+  return full;
+}
+
+uint32_t BlockTable::InsertNextToHome(const Batch& batch, uint32_t run, const Numbers& passed, Numbers* left) {
+  uint32_t full = 0;
+  std::atomic<uint64_t> nowhere = 0;
+  for (uint32_t k = 0; k < passed.count; ++k) {
+    const uint32_t i = passed.at[k];
+    const Probe& probe = batch.probes_[i];
+    Bucket& home = *probe.home;
+    Bucket& next = *(probe.home + 1);
+    const uint32_t mark = MarkOf(probe.tag);
+    const Scan here = ScanOf(home, probe.tag);
+    const Scan there = ScanOf(next, probe.tag);
+    const uint32_t fits = static_cast<uint32_t>((here.same | there.same) == 0) &
+                          static_cast<uint32_t>((here.free | there.free) != 0) & (IsMarked(next, mark) ^ 1);
+    const uint32_t passes = static_cast<uint32_t>(here.free == 0);
+    Mark(home, mark, fits & passes);
+    const uint32_t free = passes != 0 ? there.free : here.free;
+    std::atomic<uint64_t>* const slot = (probe.home + passes)->data() + std::countr_zero(free | 1u << kBucketSlots);
+    PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
+    full |= AddPlaces(probe.number, fits);
+    left->AddIf(1 - fits, i);
+    __builtin_prefetch(&next + (1 - fits), /*rw=*/1);
+  }
+  return full;
+}
+
 // ---- Marks and removals ---------------------------------------------------------------------------------------------
 
 void BlockTable::UnmarkIfUnused(Segment segment, Bucket& bucket, uint32_t mark) {
@@ -119,24 +164,22 @@ void BlockTable::UnmarkIfUnused(Segment segment, Bucket& bucket, uint32_t mark) 
 void BlockTable::Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Span<const uint8_t> offsets) {
   const Batch batch(*this, hashes);
   // Most are in their home; the next bucket of the others is fetched before they are looked for there.
-  std::array<uint8_t, kMaxBatch> passed;
-  size_t passed_count = 0;
+  Numbers passed;
   std::atomic<uint64_t> nowhere = 0;
-  for (size_t i = 0; i < hashes.size(); ++i) {
+  for (uint32_t i = 0; i < hashes.size(); ++i) {
     const Probe& probe = batch.probes_[i];
     const uint64_t value = SlotFor(probe.tag, {run, offsets[i]});
-    std::atomic<uint64_t>* slot =
+    std::atomic<uint64_t>* const slot =
         probe.home->data() + std::countr_zero(ScanOf(*probe.home, probe.tag).same | 1u << (kBucketSlots - 1));
-    const bool is_home = (slot->load(std::memory_order_relaxed) & ~kMark) == value;
-    slot = is_home ? slot : &nowhere;
-    slot->store(slot->load(std::memory_order_relaxed) & kMark, std::memory_order_release);
-    __builtin_prefetch(probe.home + (is_home ? 0 : 1), /*rw=*/1);
-    passed[passed_count] = static_cast<uint8_t>(i);
-    passed_count += is_home ? 0 : 1;
-    loads_[probe.number].places -= is_home ? 1 : 0;
+    const auto is_home = static_cast<uint32_t>((slot->load(std::memory_order_relaxed) & ~kMark) == value);
+    std::atomic<uint64_t>* const erased = is_home != 0 ? slot : &nowhere;
+    erased->store(erased->load(std::memory_order_relaxed) & kMark, std::memory_order_release);
+    loads_[probe.number].places -= is_home;
+    passed.AddIf(1 - is_home, i);
+    __builtin_prefetch(probe.home + (1 - is_home), /*rw=*/1);
   }
-  size_ -= hashes.size() - passed_count;
-  for (size_t k = 0; k < passed_count; ++k) EraseAt(batch.probes_[passed[k]], {run, offsets[passed[k]]});
+  size_ -= hashes.size() - passed.count;
+  for (uint32_t k = 0; k < passed.count; ++k) EraseAt(batch.probes_[passed.at[k]], {run, offsets[passed.at[k]]});
   for (size_t i = 0; i < hashes.size(); ++i) {
     const uint32_t number = batch.probes_[i].number;
     const uint32_t places = loads_[number].places;

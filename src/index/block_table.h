@@ -137,71 +137,31 @@ class BlockTable {
   // adds none. Returns how many were added, or else the first that is there. Balance() must follow before long.
   template <typename Matches>
   uint32_t Insert(const Batch& batch, uint32_t run, Matches matches) {
+    // Most find all they need in their home, most others in the bucket after it, and what is left goes in one by one.
+    Numbers passed, left;
+    const uint32_t full = InsertAtHome(batch, run, &passed) | InsertNextToHome(batch, run, passed, &left);
     const auto size = static_cast<uint32_t>(batch.hashes_.size());
-    // Most find all they need in their home, most others in the bucket after it, and those that need more go in one by
-    // one. Nothing but that is left to a branch, which would be guessed wrong each time.
-    std::array<uint8_t, kMaxBatch> passed, left;
-    uint32_t passed_count = 0, left_count = 0, full = 0;
-    std::atomic<uint64_t> nowhere = 0;
-    const auto count = [&](const Probe& probe, uint32_t fits) {
-      Load& load = loads_[probe.number];
-      load.places += fits;
-      full |= static_cast<uint32_t>(load.places > load.most);
-    };
-    for (uint32_t i = 0; i < size; ++i) {
-      const Probe& probe = batch.probes_[i];
-      Bucket& home = *probe.home;
-      const Scan scan = ScanOf(home, probe.tag);
-      const uint32_t fits = static_cast<uint32_t>(scan.same == 0) & static_cast<uint32_t>(scan.free != 0) &
-                            (IsMarked(home, MarkOf(probe.tag)) ^ 1);
-      std::atomic<uint64_t>* const slot = home.data() + std::countr_zero(scan.free | 1u << kBucketSlots);
-      PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
-      __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
-      passed[passed_count] = static_cast<uint8_t>(i);
-      passed_count += 1 - fits;
-      count(probe, fits);
-    }
-    for (uint32_t k = 0; k < passed_count; ++k) {
-      const uint32_t i = passed[k];
-      const Probe& probe = batch.probes_[i];
-      Bucket& home = *probe.home;
-      Bucket& next = *(probe.home + 1);
-      const uint32_t mark = MarkOf(probe.tag);
-      const Scan here = ScanOf(home, probe.tag);
-      const Scan there = ScanOf(next, probe.tag);
-      const uint32_t fits = static_cast<uint32_t>((here.same | there.same) == 0) &
-                            static_cast<uint32_t>((here.free | there.free) != 0) & (IsMarked(next, mark) ^ 1);
-      const uint32_t passes = static_cast<uint32_t>(here.free == 0);
-      Mark(home, mark, fits & passes);
-      const uint32_t free = passes != 0 ? there.free : here.free;
-      std::atomic<uint64_t>* const slot = (probe.home + passes)->data() + std::countr_zero(free | 1u << kBucketSlots);
-      PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
-      __builtin_prefetch(&next + (1 - fits), /*rw=*/1);
-      left[left_count] = static_cast<uint8_t>(i);
-      left_count += 1 - fits;
-      count(probe, fits);
-    }
-    size_ += size - left_count;
+    size_ += size - left.count;
     // In order, so that of two equal hashes the later one is found to be there.
     uint32_t done = 0;
-    for (; done < left_count; ++done) {
-      const uint32_t i = left[done];
+    for (; done < left.count; ++done) {
+      const uint32_t i = left.at[done];
       const auto same_block = [&](const Place& place) { return matches(i, place); };
       if (!InsertBeyond(batch.hashes_[i], {run, i}, same_block)) break;
     }
-    for (uint32_t k = 0; k < done; ++k) GrowIfFull(batch.probes_[left[k]].number);
+    for (uint32_t k = 0; k < done; ++k) GrowIfFull(batch.probes_[left.at[k]].number);
     if (full != 0) {
       for (uint32_t i = 0; i < size; ++i) GrowIfFull(batch.probes_[i].number);
     }
-    if (done == left_count) return size;
+    if (done == left.count) return size;
     for (uint32_t i = 0, next = done; i < size; ++i) {
-      if (next < left_count && i == left[next]) {
+      if (next < left.count && i == left.at[next]) {
         ++next;
       } else {
         EraseAt(ProbeOf(batch.hashes_[i]), {run, i});
       }
     }
-    return left[done];
+    return left.at[done];
   }
   // Adds one block. False, with nothing done, when `matches(place)` finds that it is there already.
   template <typename Matches>
@@ -280,6 +240,30 @@ class BlockTable {
     return ProbeIn(directory, directory.count.load(std::memory_order_relaxed), hash);
   }
 
+  // Some blocks of a batch, by number, in order.
+  struct Numbers {
+    // Without a branch.
+    void AddIf(uint32_t wanted, uint32_t i) {
+      at[count] = static_cast<uint8_t>(i);
+      count += wanted;
+    }
+    std::array<uint8_t, kMaxBatch + 1> at;
+    uint32_t count = 0;
+  };
+  // Two passes over a batch. Each puts where it can be put at once what has not been seen to be there, and lists the
+  // others, which may be there already, with their next bucket on its way. They leave nothing to a branch, which would
+  // be guessed wrong each time. Both return 1 when a segment has become full, else 0.
+  //
+  // Into their home goes what has room there and whose mark nobody has left.
+  uint32_t InsertAtHome(const Batch& batch, uint32_t run, Numbers* passed);
+  // Of those that the first pass has listed, what has room at home or in the bucket after it, and has not passed that.
+  uint32_t InsertNextToHome(const Batch& batch, uint32_t run, const Numbers& passed, Numbers* left);
+  // Counts `places` more in a segment; 1 when it is full by that, else 0.
+  uint32_t AddPlaces(uint32_t number, uint32_t places) {
+    Load& load = loads_[number];
+    load.places += places;
+    return static_cast<uint32_t>(load.places > load.most);
+  }
   // Adds one block, wherever there is room for it, without regard to how full that makes the segment.
   template <typename Matches>
   bool InsertBeyond(uint64_t hash, const Place& place, Matches matches) {
