@@ -136,6 +136,7 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           },
                           [&](const LostRemoval&) { replica->Lapse(now_, /*claims_unknown=*/false); }},
                event);
+    if (ledger.TakeDoubt()) replica->Lapse(now_, /*claims_unknown=*/false);
   }
 }
 
