@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "icache/base/status_macros.h"
 #include "icache/telemetry/build_info.h"
@@ -185,7 +186,14 @@ void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
 
 void EngineWorker::FindReplicas() {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    for (const auto& [rank, state] : streams_[i].events->replicas()) {
+    const auto& states = streams_[i].events->replicas();
+    const bool any_heard = absl::c_any_of(states, [](const auto& entry) { return entry.second->heard(); });
+    for (const auto& [rank, state] : states) {
+      // A rank that its port does not speak of is cleared in its name, unless the port turns out to be another's.
+      if (!state->heard() && (any_heard || rank_streams_.contains(*rank))) {
+        replicas_.erase({i, rank});
+        continue;
+      }
       Replica& replica = replicas_[{i, rank}];
       if (replica.state != nullptr) continue;
       replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
@@ -271,6 +279,7 @@ void EngineWorker::RenewLeases(absl::Time now) {
 void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
   static const std::string client_version = absl::StrCat("icache-bridge/", CompiledBuild().version);
   for (auto& [key, replica] : replicas_) {
+    if (!replica.state->heard()) continue;
     const auto update = EmptyUpdate(replica.names, replica.state->Stamp(now));
     auto* wire_stats = update->mutable_stats();
     wire_stats->set_replica_id(replica.names.replica);
