@@ -13,13 +13,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "bridge/daemon_secrets.h"
 #include "icache/base/block_hash.h"
 #include "icache/base/mutex.h"
 #include "icache/base/status_macros.h"
-#include "icache/config/file.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
 namespace icache {
@@ -29,14 +28,16 @@ namespace wire = ::inferencecache::v1alpha1;
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kReasonTimeout = absl::Seconds(1);  // for why there is none
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often the connection's state is looked at
-constexpr size_t kMaxSecretBytes = 1 << 20;                // of a certificate, key or token file
+// How long a stream may stand before it counts as accepted: who refuses one says so at once.
+constexpr absl::Duration kVerdict = absl::Milliseconds(200);
 constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 // Tags of the completion queue.
-enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kFinish, kWake };
+enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kHeaders, kFinish, kWake };
 void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
@@ -79,19 +80,16 @@ class QueueWaker {
 // One connection, used by the sender's thread alone.
 class DaemonConnection {
  public:
-  // `giving_up` and, once it is open, `stopping` say when to wait no longer. Errors: whatever files cannot be read;
-  // Unavailable when nobody answers in time.
+  // `giving_up` and, once it is open, `stopping` say when to wait no longer. Errors: whatever files cannot be used;
+  // PermissionDenied when the daemon refuses who we are; Unavailable when nobody answers in time.
   static absl::StatusOr<std::unique_ptr<DaemonConnection>> Open(const std::string& address, const std::string& host,
                                                                 const ReportOptions& options, QueueWaker* waker,
                                                                 std::function<bool()> giving_up,
                                                                 std::function<bool()> stopping) {
     std::unique_ptr<DaemonConnection> connection(new DaemonConnection(options, waker));
     connection->stopping_ = std::move(giving_up);
-    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
-    if (!options.token_file.empty()) {
-      ASSIGN_OR_RETURN(const std::string token, ReadSecret(options.token_file));
-      connection->authorization_ = absl::StrCat("Bearer ", absl::StripAsciiWhitespace(token));
-    }
+    ASSIGN_OR_RETURN(const DaemonSecrets secrets, ReadDaemonSecrets(options));
+    if (!secrets.token.empty()) connection->authorization_ = absl::StrCat("Bearer ", secrets.token);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -102,11 +100,12 @@ class DaemonConnection {
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     const std::string name = options.tls_server_name.empty() ? host : options.tls_server_name;
     if (options.tls && !name.empty()) arguments.SetSslTargetNameOverride(name);
-    connection->channel_ = grpc::CreateCustomChannel(address, credentials, arguments);
+    connection->channel_ = grpc::CreateCustomChannel(address, CredentialsOf(options, secrets), arguments);
     connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
     const absl::Time give_up_at = absl::Now() + kConnectTimeout;
     while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
-      if (connection->stopping_() || absl::Now() > give_up_at) return absl::UnavailableError("cannot connect");
+      if (connection->stopping_()) return absl::UnavailableError("told to stop");
+      if (absl::Now() > give_up_at) return connection->WhyUnconnected();
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
     if (!connection->base_wire_) RETURN_IF_ERROR(connection->StartStream());
@@ -118,7 +117,10 @@ class DaemonConnection {
     waker_->Detach();
     Cancel();
     queue_.Shutdown();
-    Drain(std::nullopt);
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
   }
 
   bool base_wire() const { return base_wire_; }
@@ -127,10 +129,9 @@ class DaemonConnection {
 
   // Ends the stream at once, and says what the daemon said of it, if anything.
   grpc::Status Cancel() {
-    if (stream_ == nullptr || std::exchange(finished_, true)) return status_;
+    if (stream_ == nullptr) return status_;
     context_->TryCancel();
-    stream_->Finish(&status_, TagOf(kFinish));
-    Drain(kFinish);
+    while (!ended_) TakeEvent(kLook);
     return status_;
   }
 
@@ -144,22 +145,18 @@ class DaemonConnection {
 
   // Waits for a write to end, a wake-up, or the time to look again. False when the connection is lost.
   bool Wait() {
-    void* tag = nullptr;
-    bool ok = false;
-    if (queue_.AsyncNext(&tag, &ok, Deadline(kLook)) != grpc::CompletionQueue::GOT_EVENT) return true;
-    if (tag == TagOf(kWake)) waker_->OnWoken();
-    if (tag == TagOf(kWrite)) writing_ = false;
-    return ok || tag == TagOf(kWake);
+    TakeEvent(kLook);
+    return !ended_ && !broken_;
   }
 
   // Ends the stream and waits for the daemon to have taken all of it.
   void Finish() {
     if (base_wire_ || writing_) return;
     stream_->WritesDone(TagOf(kHalfClose));
-    if (!Complete(kHalfClose, context_.get())) return;
-    stream_->Finish(&status_, TagOf(kFinish));
-    finished_ = true;
-    Complete(kFinish, context_.get());
+    while (!ended_) {
+      if (stopping_()) context_->TryCancel();
+      TakeEvent(kLook);
+    }
   }
 
  private:
@@ -167,22 +164,13 @@ class DaemonConnection {
     waker_->Attach(&queue_);
   }
 
-  static absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-    absl::StatusOr<std::string> text = ReadFile(path, kMaxSecretBytes);
-    if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", text.status().message()));
-    return text;
-  }
-
-  static absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ReportOptions& options) {
+  static std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const ReportOptions& options,
+                                                                 const DaemonSecrets& secrets) {
     if (!options.tls) return grpc::InsecureChannelCredentials();
     grpc::SslCredentialsOptions ssl;
-    if (!options.tls_ca_file.empty()) {
-      ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadSecret(options.tls_ca_file));
-    }
-    if (!options.tls_cert_file.empty()) {
-      ASSIGN_OR_RETURN(ssl.pem_cert_chain, ReadSecret(options.tls_cert_file));
-      ASSIGN_OR_RETURN(ssl.pem_private_key, ReadSecret(options.tls_key_file));
-    }
+    ssl.pem_root_certs = secrets.ca;
+    ssl.pem_cert_chain = secrets.certificate;
+    ssl.pem_private_key = secrets.key;
     return grpc::SslCredentials(ssl);
   }
 
@@ -203,13 +191,19 @@ class DaemonConnection {
     }
   }
 
-  // Takes events until `last`, or the end of the queue.
-  void Drain(std::optional<Tag> last) {
+  // Takes one event, if there is one in time, of the stream or of the waker.
+  void TakeEvent(absl::Duration timeout) {
     void* tag = nullptr;
     bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-      if (last.has_value() && tag == TagOf(*last)) return;
+    if (queue_.AsyncNext(&tag, &ok, Deadline(timeout)) != grpc::CompletionQueue::GOT_EVENT) return;
+    if (tag == TagOf(kWake)) waker_->OnWoken();
+    if (tag == TagOf(kWrite)) {
+      writing_ = false;
+      broken_ |= !ok;
     }
+    // The daemon's first word, which is its last, too, when it refuses the stream.
+    if (tag == TagOf(kHeaders)) stream_->Finish(&status_, TagOf(kFinish));
+    if (tag == TagOf(kFinish)) ended_ = true;
   }
 
   absl::Status StartStream() {
@@ -217,8 +211,37 @@ class DaemonConnection {
     Prepare(context_.get());
     stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
     stream_->StartCall(TagOf(kStart));
-    const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
-    return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
+    if (Complete(kStart, context_.get(), absl::Now() + kConnectTimeout)) {
+      stream_->ReadInitialMetadata(TagOf(kHeaders));
+    } else {
+      stream_->Finish(&status_, TagOf(kFinish));
+    }
+    const absl::Time accepted_at = absl::Now() + kVerdict;
+    while (!ended_ && absl::Now() < accepted_at && !stopping_()) TakeEvent(accepted_at - absl::Now());
+    return ended_ ? ErrorOf(status_, "the stream does not stand") : absl::OkStatus();
+  }
+
+  // What went wrong, from what a call ended with.
+  static absl::Status ErrorOf(const grpc::Status& status, std::string_view what) {
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+                         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+    if (refused) return absl::PermissionDeniedError(status.error_message());
+    return absl::UnavailableError(absl::StrCat(std::string(what), ": ", status.error_message()));
+  }
+
+  // Why there is no connection, which only a call is told.
+  absl::Status WhyUnconnected() {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline(kReasonTimeout));
+    grpc::GenericStub generic(channel_);
+    const auto call = generic.PrepareCall(&context, kReflection, &queue_);
+    call->StartCall(TagOf(kStart));
+    Complete(kStart, &context);
+    grpc::Status status;
+    call->Finish(&status, TagOf(kFinish));
+    Complete(kFinish, &context);
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    return ErrorOf(silent ? grpc::Status(status.error_code(), "nobody answers") : status, "cannot connect");
   }
 
   // Whether the daemon lacks the extension fields, as far as it tells: one without reflection is taken for an old one.
@@ -254,7 +277,7 @@ class DaemonConnection {
     Complete(kFinish, &context);
     if (answered) return !DescribesExtensions(answer);
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return true;
-    return absl::UnavailableError(absl::StrCat("cannot tell its wire: ", status.error_message()));
+    return ErrorOf(status, "cannot tell its wire");
   }
 
   // Whether a ServerReflectionResponse has a CacheStateUpdate with a field `clear`.
@@ -360,7 +383,8 @@ class DaemonConnection {
   wire::Ack ack_;
   std::unique_ptr<grpc::ClientAsyncWriter<CacheStateUpdate>> stream_;
   bool writing_ = false;
-  bool finished_ = false;
+  bool broken_ = false;  // a write has failed
+  bool ended_ = false;   // status_ is the stream's
   grpc::Status status_;  // of the stream, or of the last call on the base wire
 };
 
@@ -410,21 +434,22 @@ void DaemonLink::Pause(absl::Duration time) {
 
 void DaemonLink::Run() {
   absl::Duration pause = kFirstPause;
-  bool failing = false;  // logged
+  std::string failure;  // logged
   while (!stopping() && !flushing_) {
     auto connection = DaemonConnection::Open(
         address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; },
         [this] { return stopping(); });
     if (!connection.ok()) {
-      if (!std::exchange(failing, true)) {
-        logger_->Warn("daemon_unreachable",
-                      {{"address", address_}, {"reason", std::string(connection.status().message())}});
+      const std::string reason(connection.status().message());
+      if (std::exchange(failure, reason) != reason) {
+        const bool refused = absl::IsPermissionDenied(connection.status());
+        logger_->Warn(refused ? "daemon_refuses" : "daemon_unreachable", {{"address", address_}, {"reason", reason}});
       }
       Pause(pause);
       pause = std::min(pause * 2, kLongestPause);
       continue;
     }
-    failing = false;
+    failure.clear();
     const absl::Time connected_at = absl::Now();
     ++connections_;
     base_wire_ = (*connection)->base_wire();

@@ -100,6 +100,10 @@ absl::Status EngineWorker::Open(EventContext* context) {
       stream->OnReplayed(sequence, payload, clock_->Now());
     };
     handlers.replay_ended = [=, this] { stream->OnReplayEnd(clock_->Now()); };
+    handlers.connected = [this, index, rank] {
+      logger_->Info("engine_connected",
+                    {{"replica", engine_.replica}, {"rank", rank}, {"events", sockets_[index]->endpoint()}});
+    };
     handlers.reconnected = [=, this] {
       logger_->Info("engine_reconnected", {{"replica", engine_.replica}});
       stream->OnReconnected(clock_->Now());
@@ -108,10 +112,10 @@ absl::Status EngineWorker::Open(EventContext* context) {
     ASSIGN_OR_RETURN(
         std::unique_ptr<EventSocket> socket,
         EventSocket::Open(context, EndpointOfRank(engine_.events, rank), replay, engine_.topic, std::move(handlers)));
-    logger_->Info("engine_subscribed", {{"replica", engine_.replica},
-                                        {"kind", EngineKindName(engine_.kind)},
-                                        {"rank", rank},
-                                        {"events", socket->endpoint()}});
+    logger_->Info("engine_awaited", {{"replica", engine_.replica},
+                                     {"kind", EngineKindName(engine_.kind)},
+                                     {"rank", rank},
+                                     {"events", socket->endpoint()}});
     sockets_.push_back(std::move(socket));
   }
   if (!engine_.metrics_url.empty()) scraper_ = std::make_unique<MetricsScraper>(&engine_, report_.stats_interval);
