@@ -80,7 +80,7 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
       names_.push_back(daemon.substr(kDnsPrefix.size()));
     } else if (!fixed_links_.contains(daemon)) {
       fixed_links_[daemon] = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
-      if (!IsNumeric(HostOf(daemon))) hosts_.push_back(daemon);
+      if (!daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon))) hosts_.push_back(daemon);
     }
   }
   auto links = std::make_shared<Links>();

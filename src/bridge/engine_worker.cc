@@ -234,7 +234,10 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   if (state->ledger.HasChanges()) {
     UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now, report_.batch_blocks,
                         /*clear=*/false);
-    state->ledger.Drain(&writer);
+    // The base wire's events evict what no adapter is named for under all of them.
+    const bool any_base = absl::c_any_of(links, [](const auto& link) { return link->outbox()->base_wire(); });
+    state->ledger.Drain(&writer,
+                        any_base ? BlockLedger::BaseEviction::kAllAdapters : BlockLedger::BaseEviction::kThatBlock);
     for (const icache::Report& report : writer.Finish()) {
       for (const auto& link : links) link->outbox()->Push(replica->id, report);
     }

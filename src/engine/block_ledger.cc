@@ -510,12 +510,16 @@ void BlockLedger::FreeBlock(Id id) {
 
 // ---- Reporting ----------------------------------------------------------------------------------------------------
 
-void BlockLedger::Drain(LedgerSink* sink) {
-  for (const Id id : changed_) {
-    Block& block = blocks_[id];
+void BlockLedger::Drain(LedgerSink* sink, BaseEviction base_eviction) {
+  for (size_t i = 0; i < changed_.size(); ++i) {  // it may grow
+    Block& block = blocks_[changed_[i]];
     block.changed = false;
-    if (!IsHeld(block)) {
-      sink->OnEvicted(adapters_[block.adapter], block.fingerprint);
+    if (IsHeld(block)) continue;
+    sink->OnEvicted(adapters_[block.adapter], block.fingerprint);
+    if (base_eviction == BaseEviction::kThatBlock || !adapters_[block.adapter].empty()) continue;
+    for (uint16_t adapter = 0; adapter < adapters_.size(); ++adapter) {
+      const auto same = block_ids_.find(BlockKey{adapter, block.fingerprint});
+      if (same != block_ids_.end() && IsHeld(blocks_[*same])) MarkChanged(*same);
     }
   }
   TellRuns(changed_, sink);

@@ -245,6 +245,22 @@ TEST_F(BlockLedgerTest, AParentOfAnotherAdapterIsUnknown) {
   EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
 }
 
+TEST_F(BlockLedgerTest, WhatABaseEvictionTakesAlongIsToldAgain) {
+  Store({1, 2});
+  BlockStored adapted = Blocks({11, 12}, std::nullopt, 1);
+  adapted.lora_name = "a";
+  ledger_.Store(adapted);
+  Told();
+  Remove(2);
+  Remove(12);
+  Remove(1);
+  MirrorSink changes;
+  ledger_.Drain(&changes, BlockLedger::BaseEviction::kAllAdapters);
+  EXPECT_THAT(changes.held, ElementsAre(Pair(Pair("a", ::testing::_), HeldContent{true, 2})));
+  Remove(11);
+  EXPECT_THAT(ledger_.CheckInvariants(), IsOk());
+}
+
 TEST_F(BlockLedgerTest, BlocksBehindASaltAreDropped) {
   BlockStored event = Blocks({1, 2, 3}, std::nullopt, 1);
   event.extra_keys = {{}, {BlockKeys::Kind::kOneText, "salt"}, {}};

@@ -141,8 +141,13 @@ class BlockLedger {
   // Internal unless an invariant is broken. For tests; O(blocks held).
   absl::Status CheckInvariants() const;
 
-  // Tells what changed since the last call. O(changes).
-  void Drain(LedgerSink* sink);
+  // What an eviction under the base model takes away at those who are told.
+  enum class BaseEviction {
+    kThatBlock,
+    kAllAdapters,  // the blocks of the same content under every adapter, too: those that are held are told again
+  };
+  // Tells what changed since the last call. O(changes); with kAllAdapters also O(adapters) for each eviction.
+  void Drain(LedgerSink* sink, BaseEviction base_eviction = BaseEviction::kThatBlock);
   // Tells every trusted block, roots before what continues them, and forgets the changes. O(blocks held).
   void ReportAll(LedgerSink* sink);
 
