@@ -151,6 +151,7 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                event);
     if (ledger.TakeDoubt()) replica->Lapse(now_, /*claims_unknown=*/false);
   }
+  if (batch.malformed_events > 0) ledger.MarkIncomplete();  // wherever among them a clear was
 }
 
 void EngineStream::OnEngineStart(bool known_from_start) {

@@ -232,6 +232,17 @@ TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
   EXPECT_EQ(replica.ledger.suspect_blocks(), 0);
 }
 
+TEST(EngineLifeTest, WhatCannotBeReadBehindAClearIsMissed) {
+  EngineStream stream(StreamOptions(), [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  const BlockLedger& ledger = stream.replicas().begin()->second->ledger;
+  // One hash stands for two blocks.
+  stream.OnLive(0, BatchOf(R"([["BlockStored", [1, 2], null, [7, 8], 1], ["BlockStored", [2], null, [8], 1]])"), now);
+  stream.OnLive(1, BatchOf(R"([["AllBlocksCleared"], ["BlockStored", [null], null, [8], 1]])"), now);
+  stream.OnLive(2, BatchOf(R"([["BlockStored", [2], null, [8], 1], ["BlockStored", [3], 2, [9], 1]])"), now);
+  EXPECT_EQ(ledger.held_blocks(), 1);
+}
+
 TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
   Life life({.seed = 1}, {});
   for (int i = 0; i < 100; ++i) life.Publish();
