@@ -32,12 +32,10 @@ constexpr absl::Duration kReasonTimeout = absl::Seconds(1);  // for why there is
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often the connection's state is looked at
-// How long a stream may stand before it counts as accepted: who refuses one says so at once.
-constexpr absl::Duration kVerdict = absl::Milliseconds(200);
 constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 // Tags of the completion queue.
-enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kHeaders, kFinish, kWake };
+enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kFinish, kWake };
 void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
@@ -108,6 +106,7 @@ class DaemonConnection {
       if (absl::Now() > give_up_at) return connection->WhyUnconnected();
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
+    RETURN_IF_ERROR(connection->AskLeave());
     if (!connection->base_wire_) RETURN_IF_ERROR(connection->StartStream());
     connection->stopping_ = std::move(stopping);
     return connection;
@@ -117,10 +116,7 @@ class DaemonConnection {
     waker_->Detach();
     Cancel();
     queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
+    Drain(std::nullopt);
   }
 
   bool base_wire() const { return base_wire_; }
@@ -129,9 +125,10 @@ class DaemonConnection {
 
   // Ends the stream at once, and says what the daemon said of it, if anything.
   grpc::Status Cancel() {
-    if (stream_ == nullptr) return status_;
+    if (stream_ == nullptr || std::exchange(finished_, true)) return status_;
     context_->TryCancel();
-    while (!ended_) TakeEvent(kLook);
+    stream_->Finish(&status_, TagOf(kFinish));
+    Drain(kFinish);
     return status_;
   }
 
@@ -145,18 +142,22 @@ class DaemonConnection {
 
   // Waits for a write to end, a wake-up, or the time to look again. False when the connection is lost.
   bool Wait() {
-    TakeEvent(kLook);
-    return !ended_ && !broken_;
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue_.AsyncNext(&tag, &ok, Deadline(kLook)) != grpc::CompletionQueue::GOT_EVENT) return true;
+    if (tag == TagOf(kWake)) waker_->OnWoken();
+    if (tag == TagOf(kWrite)) writing_ = false;
+    return ok || tag == TagOf(kWake);
   }
 
   // Ends the stream and waits for the daemon to have taken all of it.
   void Finish() {
     if (base_wire_ || writing_) return;
     stream_->WritesDone(TagOf(kHalfClose));
-    while (!ended_) {
-      if (stopping_()) context_->TryCancel();
-      TakeEvent(kLook);
-    }
+    if (!Complete(kHalfClose, context_.get())) return;
+    stream_->Finish(&status_, TagOf(kFinish));
+    finished_ = true;
+    Complete(kFinish, context_.get());
   }
 
  private:
@@ -191,19 +192,33 @@ class DaemonConnection {
     }
   }
 
-  // Takes one event, if there is one in time, of the stream or of the waker.
-  void TakeEvent(absl::Duration timeout) {
+  // Takes events until `last`, or the end of the queue.
+  void Drain(std::optional<Tag> last) {
     void* tag = nullptr;
     bool ok = false;
-    if (queue_.AsyncNext(&tag, &ok, Deadline(timeout)) != grpc::CompletionQueue::GOT_EVENT) return;
-    if (tag == TagOf(kWake)) waker_->OnWoken();
-    if (tag == TagOf(kWrite)) {
-      writing_ = false;
-      broken_ |= !ok;
+    while (queue_.Next(&tag, &ok)) {
+      if (last.has_value() && tag == TagOf(*last)) return;
     }
-    // The daemon's first word, which is its last, too, when it refuses the stream.
-    if (tag == TagOf(kHeaders)) stream_->Finish(&status_, TagOf(kFinish));
-    if (tag == TagOf(kFinish)) ended_ = true;
+  }
+
+  // Shows whether the daemon takes reports from us: an empty stream of them is answered at once.
+  absl::Status AskLeave() {
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(Deadline(kConnectTimeout));
+    wire::Ack ack;
+    const auto stream = stub_->PrepareAsyncReportCacheState(&context, &ack, &queue_);
+    stream->StartCall(TagOf(kStart));
+    if (Complete(kStart, &context)) {
+      stream->WritesDone(TagOf(kHalfClose));
+      Complete(kHalfClose, &context);
+    }
+    grpc::Status status;
+    stream->Finish(&status, TagOf(kFinish));
+    Complete(kFinish, &context);
+    // One that finds fault with what is in it has taken it.
+    const bool taken = status.ok() || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
+    return taken ? absl::OkStatus() : ErrorOf(status, "takes no reports");
   }
 
   absl::Status StartStream() {
@@ -211,14 +226,8 @@ class DaemonConnection {
     Prepare(context_.get());
     stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
     stream_->StartCall(TagOf(kStart));
-    if (Complete(kStart, context_.get(), absl::Now() + kConnectTimeout)) {
-      stream_->ReadInitialMetadata(TagOf(kHeaders));
-    } else {
-      stream_->Finish(&status_, TagOf(kFinish));
-    }
-    const absl::Time accepted_at = absl::Now() + kVerdict;
-    while (!ended_ && absl::Now() < accepted_at && !stopping_()) TakeEvent(accepted_at - absl::Now());
-    return ended_ ? ErrorOf(status_, "the stream does not stand") : absl::OkStatus();
+    const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
+    return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
   }
 
   // What went wrong, from what a call ended with.
@@ -383,8 +392,7 @@ class DaemonConnection {
   wire::Ack ack_;
   std::unique_ptr<grpc::ClientAsyncWriter<CacheStateUpdate>> stream_;
   bool writing_ = false;
-  bool broken_ = false;  // a write has failed
-  bool ended_ = false;   // status_ is the stream's
+  bool finished_ = false;
   grpc::Status status_;  // of the stream, or of the last call on the base wire
 };
 
