@@ -169,6 +169,11 @@ std::string Bridge::Metrics() const {
   per_daemon([](DaemonLink& link) { return link.outbox()->stats().restarts; });
   page.Counter("inferencecache_bridge_queue_overflows_total", "Queues that were thrown away for a full report.");
   per_daemon([](DaemonLink& link) { return link.outbox()->stats().overflows; });
+  const LogLosses losses = logger_->Losses();
+  page.Counter("inferencecache_bridge_log_lines_lost_total",
+               "Log lines that were to be written and are lost, by reason.")
+      .Add(losses.suppressed, {{"reason", "rate"}})
+      .Add(losses.unwritable, {{"reason", "unwritable"}});
   page.AddProcess();
   return page.Text();
 }

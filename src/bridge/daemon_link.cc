@@ -13,13 +13,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "bridge/daemon_secrets.h"
 #include "icache/base/block_hash.h"
 #include "icache/base/mutex.h"
 #include "icache/base/status_macros.h"
-#include "icache/config/file.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
 namespace icache {
@@ -29,10 +28,10 @@ namespace wire = ::inferencecache::v1alpha1;
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kReasonTimeout = absl::Seconds(1);  // for why there is none
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often the connection's state is looked at
-constexpr size_t kMaxSecretBytes = 1 << 20;                // of a certificate, key or token file
 constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 // Tags of the completion queue.
@@ -79,19 +78,16 @@ class QueueWaker {
 // One connection, used by the sender's thread alone.
 class DaemonConnection {
  public:
-  // `giving_up` and, once it is open, `stopping` say when to wait no longer. Errors: whatever files cannot be read;
-  // Unavailable when nobody answers in time.
+  // `giving_up` and, once it is open, `stopping` say when to wait no longer. Errors: whatever files cannot be used;
+  // PermissionDenied when the daemon refuses who we are; Unavailable when nobody answers in time.
   static absl::StatusOr<std::unique_ptr<DaemonConnection>> Open(const std::string& address, const std::string& host,
                                                                 const ReportOptions& options, QueueWaker* waker,
                                                                 std::function<bool()> giving_up,
                                                                 std::function<bool()> stopping) {
     std::unique_ptr<DaemonConnection> connection(new DaemonConnection(options, waker));
     connection->stopping_ = std::move(giving_up);
-    ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(options));
-    if (!options.token_file.empty()) {
-      ASSIGN_OR_RETURN(const std::string token, ReadSecret(options.token_file));
-      connection->authorization_ = absl::StrCat("Bearer ", absl::StripAsciiWhitespace(token));
-    }
+    ASSIGN_OR_RETURN(const DaemonSecrets secrets, ReadDaemonSecrets(options));
+    if (!secrets.token.empty()) connection->authorization_ = absl::StrCat("Bearer ", secrets.token);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -102,13 +98,15 @@ class DaemonConnection {
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     const std::string name = options.tls_server_name.empty() ? host : options.tls_server_name;
     if (options.tls && !name.empty()) arguments.SetSslTargetNameOverride(name);
-    connection->channel_ = grpc::CreateCustomChannel(address, credentials, arguments);
+    connection->channel_ = grpc::CreateCustomChannel(address, CredentialsOf(options, secrets), arguments);
     connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
     const absl::Time give_up_at = absl::Now() + kConnectTimeout;
     while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
-      if (connection->stopping_() || absl::Now() > give_up_at) return absl::UnavailableError("cannot connect");
+      if (connection->stopping_()) return absl::UnavailableError("told to stop");
+      if (absl::Now() > give_up_at) return connection->WhyUnconnected();
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
+    RETURN_IF_ERROR(connection->AskLeave());
     if (!connection->base_wire_) RETURN_IF_ERROR(connection->StartStream());
     connection->stopping_ = std::move(stopping);
     return connection;
@@ -167,22 +165,13 @@ class DaemonConnection {
     waker_->Attach(&queue_);
   }
 
-  static absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-    absl::StatusOr<std::string> text = ReadFile(path, kMaxSecretBytes);
-    if (!text.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", text.status().message()));
-    return text;
-  }
-
-  static absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const ReportOptions& options) {
+  static std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const ReportOptions& options,
+                                                                 const DaemonSecrets& secrets) {
     if (!options.tls) return grpc::InsecureChannelCredentials();
     grpc::SslCredentialsOptions ssl;
-    if (!options.tls_ca_file.empty()) {
-      ASSIGN_OR_RETURN(ssl.pem_root_certs, ReadSecret(options.tls_ca_file));
-    }
-    if (!options.tls_cert_file.empty()) {
-      ASSIGN_OR_RETURN(ssl.pem_cert_chain, ReadSecret(options.tls_cert_file));
-      ASSIGN_OR_RETURN(ssl.pem_private_key, ReadSecret(options.tls_key_file));
-    }
+    ssl.pem_root_certs = secrets.ca;
+    ssl.pem_cert_chain = secrets.certificate;
+    ssl.pem_private_key = secrets.key;
     return grpc::SslCredentials(ssl);
   }
 
@@ -212,6 +201,26 @@ class DaemonConnection {
     }
   }
 
+  // Shows whether the daemon takes reports from us: an empty stream of them is answered at once.
+  absl::Status AskLeave() {
+    grpc::ClientContext context;
+    Prepare(&context);
+    context.set_deadline(Deadline(kConnectTimeout));
+    wire::Ack ack;
+    const auto stream = stub_->PrepareAsyncReportCacheState(&context, &ack, &queue_);
+    stream->StartCall(TagOf(kStart));
+    if (Complete(kStart, &context)) {
+      stream->WritesDone(TagOf(kHalfClose));
+      Complete(kHalfClose, &context);
+    }
+    grpc::Status status;
+    stream->Finish(&status, TagOf(kFinish));
+    Complete(kFinish, &context);
+    // One that finds fault with what is in it has taken it.
+    const bool taken = status.ok() || status.error_code() == grpc::StatusCode::INVALID_ARGUMENT;
+    return taken ? absl::OkStatus() : ErrorOf(status, "takes no reports");
+  }
+
   absl::Status StartStream() {
     context_ = std::make_unique<grpc::ClientContext>();
     Prepare(context_.get());
@@ -219,6 +228,29 @@ class DaemonConnection {
     stream_->StartCall(TagOf(kStart));
     const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
     return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
+  }
+
+  // What went wrong, from what a call ended with.
+  static absl::Status ErrorOf(const grpc::Status& status, std::string_view what) {
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+                         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+    if (refused) return absl::PermissionDeniedError(status.error_message());
+    return absl::UnavailableError(absl::StrCat(std::string(what), ": ", status.error_message()));
+  }
+
+  // Why there is no connection, which only a call is told.
+  absl::Status WhyUnconnected() {
+    grpc::ClientContext context;
+    context.set_deadline(Deadline(kReasonTimeout));
+    grpc::GenericStub generic(channel_);
+    const auto call = generic.PrepareCall(&context, kReflection, &queue_);
+    call->StartCall(TagOf(kStart));
+    Complete(kStart, &context);
+    grpc::Status status;
+    call->Finish(&status, TagOf(kFinish));
+    Complete(kFinish, &context);
+    const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    return ErrorOf(silent ? grpc::Status(status.error_code(), "nobody answers") : status, "cannot connect");
   }
 
   // Whether the daemon lacks the extension fields, as far as it tells: one without reflection is taken for an old one.
@@ -254,7 +286,7 @@ class DaemonConnection {
     Complete(kFinish, &context);
     if (answered) return !DescribesExtensions(answer);
     if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return true;
-    return absl::UnavailableError(absl::StrCat("cannot tell its wire: ", status.error_message()));
+    return ErrorOf(status, "cannot tell its wire");
   }
 
   // Whether a ServerReflectionResponse has a CacheStateUpdate with a field `clear`.
@@ -410,21 +442,22 @@ void DaemonLink::Pause(absl::Duration time) {
 
 void DaemonLink::Run() {
   absl::Duration pause = kFirstPause;
-  bool failing = false;  // logged
+  std::string failure;  // logged
   while (!stopping() && !flushing_) {
     auto connection = DaemonConnection::Open(
         address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; },
         [this] { return stopping(); });
     if (!connection.ok()) {
-      if (!std::exchange(failing, true)) {
-        logger_->Warn("daemon_unreachable",
-                      {{"address", address_}, {"reason", std::string(connection.status().message())}});
+      const std::string reason(connection.status().message());
+      if (std::exchange(failure, reason) != reason) {
+        const bool refused = absl::IsPermissionDenied(connection.status());
+        logger_->Warn(refused ? "daemon_refuses" : "daemon_unreachable", {{"address", address_}, {"reason", reason}});
       }
       Pause(pause);
       pause = std::min(pause * 2, kLongestPause);
       continue;
     }
-    failing = false;
+    failure.clear();
     const absl::Time connected_at = absl::Now();
     ++connections_;
     base_wire_ = (*connection)->base_wire();

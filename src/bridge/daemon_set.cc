@@ -22,6 +22,12 @@ constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often a lookup
 
 std::string HostOf(const std::string& host_port) { return host_port.substr(0, host_port.rfind(':')); }
 
+// Whether the host is an IP address.
+bool IsNumeric(const std::string& host) {
+  in_addr address;
+  return host.starts_with("[") || inet_pton(AF_INET, host.c_str(), &address) == 1;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host_port,
@@ -74,6 +80,7 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
       names_.push_back(daemon.substr(kDnsPrefix.size()));
     } else if (!fixed_links_.contains(daemon)) {
       fixed_links_[daemon] = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
+      if (!daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon))) hosts_.push_back(daemon);
     }
   }
   auto links = std::make_shared<Links>();
@@ -82,7 +89,7 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
     MutexLock lock(&mutex_);
     links_ = std::move(links);
   }
-  if (names_.empty()) return;
+  if (names_.empty() && (hosts_.empty() || fixed_links_.size() < 2)) return;
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "resolver");
 }
@@ -154,8 +161,28 @@ void DaemonSet::Resolve() {
   for (const auto* all : {&fixed_links_, &resolved_links_}) {
     for (const auto& [address, link] : *all) links->push_back(link);
   }
-  MutexLock lock(&mutex_);
-  links_ = std::move(links);
+  {
+    MutexLock lock(&mutex_);
+    links_ = std::move(links);
+  }
+  FindDoubles();
+}
+
+void DaemonSet::FindDoubles() {
+  std::map<std::string, std::string> owners;  // by address: what is configured that stands for it
+  for (const auto& [address, link] : fixed_links_) owners[address] = address;
+  for (const auto& [name, addresses] : resolved_) {
+    for (const auto& [address, missing] : addresses) owners.try_emplace(address, name);
+  }
+  for (const std::string& host : hosts_) {
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stopping(); });
+    if (!answer.ok()) continue;  // its link says so
+    for (const std::string& address : *answer) {
+      const std::string& other = owners.try_emplace(address, host).first->second;
+      if (other == host || !doubles_.emplace(host, other).second) continue;
+      logger_->Warn("daemon_named_twice", {{"address", host}, {"other", other}});
+    }
+  }
 }
 
 void DaemonSet::Flush(absl::Time deadline) {

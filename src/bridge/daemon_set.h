@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -50,6 +51,8 @@ class DaemonSet {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Warns of configured hosts that stand for a daemon that another link has, once for each.
+  void FindDoubles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
   void StopResolving() ABSL_LOCKS_EXCLUDED(mutex_);
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -57,19 +60,21 @@ class DaemonSet {
   Logger* const logger_;
   const Resolver resolver_;
   std::vector<std::string> names_;                                  // to resolve; fixed
+  std::vector<std::string> hosts_;                                  // those of fixed_links_ that are no IP; fixed
   std::map<std::string, std::shared_ptr<DaemonLink>> fixed_links_;  // by address; fixed
 
   Mutex resolving_;  // before mutex_
   // By name and address: answers in a row without it.
   std::map<std::string, std::map<std::string, int>> resolved_ ABSL_GUARDED_BY(resolving_);
   std::map<std::string, std::shared_ptr<DaemonLink>> resolved_links_ ABSL_GUARDED_BY(resolving_);  // by address
+  std::set<std::pair<std::string, std::string>> doubles_ ABSL_GUARDED_BY(resolving_);              // that were told of
   std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
 
   mutable Mutex mutex_;
   std::shared_ptr<const Links> links_ ABSL_GUARDED_BY(mutex_);
   std::condition_variable_any stopped_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last; not there without names
+  std::thread thread_;  // last; not there without names or hosts to resolve
 };
 
 }  // namespace icache

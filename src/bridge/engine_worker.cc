@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "icache/base/status_macros.h"
 #include "icache/telemetry/build_info.h"
@@ -99,6 +100,10 @@ absl::Status EngineWorker::Open(EventContext* context) {
       stream->OnReplayed(sequence, payload, clock_->Now());
     };
     handlers.replay_ended = [=, this] { stream->OnReplayEnd(clock_->Now()); };
+    handlers.connected = [this, index, rank] {
+      logger_->Info("engine_connected",
+                    {{"replica", engine_.replica}, {"rank", rank}, {"events", sockets_[index]->endpoint()}});
+    };
     handlers.reconnected = [=, this] {
       logger_->Info("engine_reconnected", {{"replica", engine_.replica}});
       stream->OnReconnected(clock_->Now());
@@ -107,10 +112,10 @@ absl::Status EngineWorker::Open(EventContext* context) {
     ASSIGN_OR_RETURN(
         std::unique_ptr<EventSocket> socket,
         EventSocket::Open(context, EndpointOfRank(engine_.events, rank), replay, engine_.topic, std::move(handlers)));
-    logger_->Info("engine_subscribed", {{"replica", engine_.replica},
-                                        {"kind", EngineKindName(engine_.kind)},
-                                        {"rank", rank},
-                                        {"events", socket->endpoint()}});
+    logger_->Info("engine_awaited", {{"replica", engine_.replica},
+                                     {"kind", EngineKindName(engine_.kind)},
+                                     {"rank", rank},
+                                     {"events", socket->endpoint()}});
     sockets_.push_back(std::move(socket));
   }
   if (!engine_.metrics_url.empty()) scraper_ = std::make_unique<MetricsScraper>(&engine_, report_.stats_interval);
@@ -185,7 +190,14 @@ void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
 
 void EngineWorker::FindReplicas() {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    for (const auto& [rank, state] : streams_[i].events->replicas()) {
+    const auto& states = streams_[i].events->replicas();
+    const bool any_heard = absl::c_any_of(states, [](const auto& entry) { return entry.second->heard(); });
+    for (const auto& [rank, state] : states) {
+      // A rank that its port does not speak of is cleared in its name, unless the port turns out to be another's.
+      if (!state->heard() && (any_heard || rank_streams_.contains(*rank))) {
+        replicas_.erase({i, rank});
+        continue;
+      }
       Replica& replica = replicas_[{i, rank}];
       if (replica.state != nullptr) continue;
       replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
@@ -222,7 +234,10 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   if (state->ledger.HasChanges()) {
     UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now, report_.batch_blocks,
                         /*clear=*/false);
-    state->ledger.Drain(&writer);
+    // The base wire's events evict what no adapter is named for under all of them.
+    const bool any_base = absl::c_any_of(links, [](const auto& link) { return link->outbox()->base_wire(); });
+    state->ledger.Drain(&writer,
+                        any_base ? BlockLedger::BaseEviction::kAllAdapters : BlockLedger::BaseEviction::kThatBlock);
     for (const icache::Report& report : writer.Finish()) {
       for (const auto& link : links) link->outbox()->Push(replica->id, report);
     }
@@ -271,6 +286,7 @@ void EngineWorker::RenewLeases(absl::Time now) {
 void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
   static const std::string client_version = absl::StrCat("icache-bridge/", CompiledBuild().version);
   for (auto& [key, replica] : replicas_) {
+    if (!replica.state->heard()) continue;
     const auto update = EmptyUpdate(replica.names, replica.state->Stamp(now));
     auto* wire_stats = update->mutable_stats();
     wire_stats->set_replica_id(replica.names.replica);

@@ -48,6 +48,8 @@ class ConnectionMonitor final : public zmq::monitor_t {
   bool connected() const {
     return std::any_of(connections_.begin(), connections_.end(), [](const Connection& c) { return c.is_publisher; });
   }
+  // Whether a publisher is there for the first time. True once.
+  bool TakeConnected() { return connected() && !std::exchange(was_connected_, true); }
   // Whether a lost connection has been made again. True once each time.
   bool TakeReconnected() { return std::exchange(reconnected_, false); }
   // A message has come through `descriptor`.
@@ -88,6 +90,7 @@ class ConnectionMonitor final : public zmq::monitor_t {
   }
 
   std::vector<Connection> connections_;  // that are open, in the order in which they were made
+  bool was_connected_ = false;           // taken
   bool lost_ = false;
   bool reconnected_ = false;
 };
@@ -202,6 +205,7 @@ void EventSocket::Receive(size_t max_messages) {
   try {
     while (impl_->monitor.check_event(0)) {
     }
+    if (impl_->monitor.TakeConnected()) impl_->handlers.connected();
     if (impl_->monitor.TakeReconnected()) impl_->handlers.reconnected();
     size_t messages = 0;
     size_t bytes = 0;

@@ -21,6 +21,7 @@ struct EventSocketHandlers {
   std::function<void(uint64_t sequence, std::string_view payload)> live;
   std::function<void(uint64_t sequence, std::string_view payload)> replayed;
   std::function<void()> replay_ended;
+  std::function<void()> connected;    // for the first time
   std::function<void()> reconnected;  // after a connection had been lost
 };
 

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "bridge/bridge.h"
+#include "bridge/daemon_secrets.h"
 #include "bridge/options.h"
 #include "icache/daemon/background_task.h"
 #include "icache/daemon/file_limit.h"
@@ -33,8 +34,10 @@ int Main(int argc, char** argv) {
   const auto command_line = ParseBridgeCommandLine(argc, argv, BridgeEnvironment::OfProcess());
   if (!command_line.ok()) return Fail(command_line.status());
   if (command_line->text.has_value()) return fputs(command_line->text->c_str(), stdout) >= 0 ? 0 : 1;
-  if (command_line->validate_only) return 0;
   const BridgeOptions& options = command_line->options;
+  const auto secrets = ReadDaemonSecrets(options.report);
+  if (!secrets.ok()) return Fail(secrets.status());
+  if (command_line->validate_only) return 0;
   const std::unique_ptr<Logger> logger =
       CreateLogger({.min_severity = options.log_level, .json = options.log_json}, Clock::System());
   std::optional<BackgroundTask> deadline;

@@ -459,6 +459,13 @@ void CheckEngine(const std::string& item, EngineOptions* engine, const BridgeEnv
   }
 }
 
+// Whether `replica` is what a rank of the engine's would be called.
+bool IsRankOf(std::string_view replica, const EngineOptions& engine) {
+  if (engine.ranks == 1 || !replica.starts_with(engine.replica + "@")) return false;
+  const std::string_view rank = replica.substr(engine.replica.size() + 1);
+  return !rank.empty() && rank.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 }  // namespace
 
 BridgeEnvironment BridgeEnvironment::OfProcess() {
@@ -525,6 +532,15 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
     CheckEngine(item, &engine, environment, bad_keys, &problems);
     if (!replicas.emplace(engine.tenant, engine.model, engine.replica).second) {
       problems.Add(absl::StrCat(item, ".replica: ", Quoted(engine.replica), " is taken by another engine"));
+    }
+  }
+  // Nor may one have the name of another's rank.
+  for (size_t i = 0; i < options.engines.size(); ++i) {
+    for (const EngineOptions& other : options.engines) {
+      const EngineOptions& engine = options.engines[i];
+      if (engine.tenant != other.tenant || engine.model != other.model || !IsRankOf(engine.replica, other)) continue;
+      problems.Add(absl::StrCat("engines[", i, "].replica: ", Quoted(engine.replica), " is the name of a rank of ",
+                                Quoted(other.replica)));
     }
   }
   const ReportOptions& report = options.report;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -55,33 +56,31 @@ BlockLedger::BlockLedger(const LedgerOptions* options)
 
 void BlockLedger::Store(const BlockStored& event) {
   const size_t count = event.block_hashes.size();
-  const auto drop = [&](BlockDrop reason, size_t blocks) {
-    Drop(reason, blocks);
-    learning_root_ = false;
-  };
   if (event.spec_kind.value_or(kFullAttention) != kFullAttention) {
     if (event.group_idx.has_value() && skipped_groups_.size() < kMaxGroups) skipped_groups_.insert(*event.group_idx);
-    return Drop(BlockDrop::kCacheGroup, count);
+    return CountDrops(BlockDrop::kCacheGroup, count);  // all groups name a block by the same hash
   }
+  if (event.group_idx.has_value() && full_groups_.size() < kMaxGroups) full_groups_.insert(*event.group_idx);
+  groups_are_named_ &= event.group_idx.has_value();
   // The first blocks of a cache continue nothing.
   if (!std::exchange(seen_store_, true) && learning_root_) root_ = event.parent;
   if (root_.has_value() && absl::c_linear_search(event.block_hashes, *root_)) {
     root_.reset();  // it is the name of a block
     learning_root_ = false;
   }
-  if (options_->block_size.value_or(event.block_size) != event.block_size) return drop(BlockDrop::kBlockSize, count);
+  const auto drop_all = [&](BlockDrop reason) { Drop(reason, event, 0, count); };
+  if (options_->block_size.value_or(event.block_size) != event.block_size) return drop_all(BlockDrop::kBlockSize);
   std::string_view adapter_name;
-  if (!ResolveAdapter(event, &adapter_name)) return drop(BlockDrop::kUnknownAdapter, count);
+  if (!ResolveAdapter(event, &adapter_name)) return drop_all(BlockDrop::kUnknownAdapter);
   const std::optional<uint16_t> adapter = InternAdapter(adapter_name);
-  if (!adapter.has_value()) return drop(BlockDrop::kLedgerFull, count);
+  if (!adapter.has_value()) return drop_all(BlockDrop::kLedgerFull);
   const std::optional<Parent> parent = ResolveParent(event, *adapter);
-  if (!parent.has_value()) return drop(BlockDrop::kUnknownParent, count);
+  if (!parent.has_value()) return drop_all(BlockDrop::kUnknownParent);
 
   const size_t plain = PlainBlocks(event, adapter_name);
-  if (plain < count) drop(BlockDrop::kExtraKeys, count - plain);
   const int32_t size = event.block_size;
   const size_t room = static_cast<size_t>((std::numeric_limits<int32_t>::max() - parent->tokens_through) / size);
-  if (plain > room) return drop(BlockDrop::kTooLong, plain);
+  if (plain > room) return drop_all(BlockDrop::kTooLong);
   // Valid by the bounds of the event.
   (void)FingerprintPrefixes(absl::MakeConstSpan(event.token_ids).first(plain * size), size, parent->fingerprint,
                             &scratch_hashes_);
@@ -94,10 +93,20 @@ void BlockLedger::Store(const BlockStored& event) {
     const Id alias = block == kNone ? kNone : FindOrAddAlias(event.block_hashes[i], block);
     if (alias == kNone) {
       if (block != kNone && !IsHeld(blocks_[block]) && !blocks_[block].changed) FreeBlock(block);
-      return drop(BlockDrop::kLedgerFull, plain - i);
+      return Drop(BlockDrop::kLedgerFull, event, i, count - i);
     }
     AddCopy(alias, medium);
     previous = block;
+  }
+  if (plain < count) Drop(BlockDrop::kExtraKeys, event, plain, count - plain);
+}
+
+void BlockLedger::Drop(BlockDrop reason, const BlockStored& event, size_t first, size_t blocks) {
+  CountDrops(reason, blocks);
+  learning_root_ = false;
+  const size_t medium = MediumOf(event.medium);
+  for (const EngineHash& hash : absl::MakeConstSpan(event.block_hashes).subspan(first, blocks)) {
+    AddUnknown(hash, medium, 1);
   }
 }
 
@@ -143,19 +152,19 @@ std::optional<BlockLedger::Parent> BlockLedger::ResolveParent(const BlockStored&
 }
 
 std::optional<BlockLedger::Parent> BlockLedger::ParentOfHash(const EngineHash& hash, uint16_t adapter) const {
+  if (hashes_are_ambiguous_ && meanings_missed_) return std::nullopt;
   const auto first = alias_ids_.find(hash);
   if (first == alias_ids_.end()) return std::nullopt;
   Id found = kNone;
   for (Id id = *first; id != kNone; id = aliases_[id].next) {
     const Id block = aliases_[id].block;
+    if (block == kUnknown) return std::nullopt;
     if (blocks_[block].adapter != adapter) continue;
     if (found != kNone) return std::nullopt;
     found = block;
   }
   if (found == kNone) return std::nullopt;
   const Block& block = blocks_[found];
-  // Among the lost events may be one that gave the hash a second meaning.
-  if (hashes_are_ambiguous_ && IsSuspect(block)) return std::nullopt;
   return Parent{found, block.fingerprint, block.tokens_through};
 }
 
@@ -163,7 +172,7 @@ bool BlockLedger::ShowsRoot(const BlockStored& event, uint16_t adapter) const {
   if (!learning_root_) return false;
   // A block that is known to start a sequence is announced again with this parent.
   const auto known = alias_ids_.find(event.block_hashes.front());
-  if (known == alias_ids_.end() || hashes_are_ambiguous_) return false;
+  if (known == alias_ids_.end() || aliases_[*known].block == kUnknown || hashes_are_ambiguous_) return false;
   const Block& block = blocks_[aliases_[*known].block];
   return block.adapter == adapter && block.tokens_through == event.block_size &&
          block.fingerprint ==
@@ -183,8 +192,11 @@ size_t BlockLedger::MediumOf(std::optional<std::string_view> medium) {
 BlockLedger::Id BlockLedger::FindOrAddBlock(const BlockKey& key, Id parent, int32_t tokens_through,
                                             int32_t block_tokens) {
   const auto found = block_ids_.find(key);
-  if (found != block_ids_.end()) return *found;
-  if (blocks_.size() - free_blocks_.size() >= options_->max_blocks) return kNone;
+  const bool known = found != block_ids_.end();
+  if (known && IsHeld(blocks_[*found])) return *found;
+  if (held_blocks() >= options_->max_blocks) return kNone;
+  if (known) return *found;
+  if (blocks_.size() - free_blocks_.size() >= 2 * options_->max_blocks) return kNone;
   const Block block = {.fingerprint = key.fingerprint,
                        .parent = parent,
                        .tokens_through = tokens_through,
@@ -212,21 +224,27 @@ BlockLedger::Id BlockLedger::FindOrAddBlock(const BlockKey& key, Id parent, int3
 BlockLedger::Id BlockLedger::FindOrAddAlias(const EngineHash& hash, Id block) {
   const auto first = alias_ids_.find(hash);
   const Id head = first == alias_ids_.end() ? kNone : *first;
+  const bool blank = block == kUnknown;
   size_t positions = 0;
   for (Id id = head; id != kNone; id = aliases_[id].next) {
     if (aliases_[id].block == block) return id;
-    ++positions;
+    if (aliases_[id].block != kUnknown) ++positions;
   }
-  if (positions >= kMaxPositions || blocks_[block].aliases == std::numeric_limits<uint16_t>::max() ||
-      aliases_.size() - free_aliases_.size() >= 2 * options_->max_blocks) {
-    return kNone;
+  if (blank) {
+    if (blanks_ >= options_->max_blocks) return kNone;
+    ++blanks_;
+  } else {
+    if (positions >= kMaxPositions || blocks_[block].aliases == std::numeric_limits<uint16_t>::max() ||
+        aliases_.size() - free_aliases_.size() - blanks_ >= 2 * options_->max_blocks) {
+      return kNone;
+    }
+    ++blocks_[block].aliases;
+    if (positions > 0 && !std::exchange(hashes_are_ambiguous_, true)) doubt_ |= meanings_missed_;
   }
-  Alias alias = {.hash = hash, .block = block, .next = kNone, .epoch = blocks_[block].epoch, .copies = {}};
+  Alias alias = {
+      .hash = hash, .block = block, .next = kNone, .older = kNone, .newer = kNone, .epoch = epoch_, .copies = {}};
   Id id = static_cast<Id>(aliases_.size());
-  if (head != kNone) {  // behind the head, which the set knows
-    hashes_are_ambiguous_ = true;
-    alias.next = aliases_[head].next;
-  }
+  if (head != kNone) alias.next = aliases_[head].next;  // behind the head, which the set knows
   if (free_aliases_.empty()) {
     aliases_.push_back(alias);
   } else {
@@ -239,13 +257,24 @@ BlockLedger::Id BlockLedger::FindOrAddAlias(const EngineHash& hash, Id block) {
   } else {
     alias_ids_.insert(id);
   }
-  ++blocks_[block].aliases;
+  AppendByEpoch(id);
   return id;
 }
 
+void BlockLedger::AddUnknown(const EngineHash& hash, size_t medium, uint16_t copies) {
+  const Id id = FindOrAddAlias(hash, kUnknown);
+  if (id == kNone) {
+    meanings_missed_ = true;
+    return;
+  }
+  if (aliases_[id].epoch != epoch_) Renew(id);
+  uint16_t& count = aliases_[id].copies[medium];
+  const uint16_t room = std::numeric_limits<uint16_t>::max() - count;
+  count += std::min(copies, room);
+}
+
 void BlockLedger::AddCopy(Id id, size_t medium) {
-  Alias& alias = aliases_[id];
-  Block& block = blocks_[alias.block];
+  Block& block = blocks_[aliases_[id].block];
   const bool was_held = IsHeld(block);
   if (IsSuspect(block)) {
     // Named again: trusted, with the one copy that is certain.
@@ -253,10 +282,8 @@ void BlockLedger::AddCopy(Id id, size_t medium) {
     block.epoch = epoch_;
     block.warm_copies = block.cold_copies = 0;
   }
-  if (alias.epoch != block.epoch) {
-    alias.epoch = block.epoch;
-    alias.copies = {};
-  }
+  if (aliases_[id].epoch != epoch_) Renew(id);
+  Alias& alias = aliases_[id];
   if (block.offloaded) EndOffload(alias.block, id);
   if (!was_held) --gone_;
   MarkChanged(alias.block);
@@ -265,11 +292,36 @@ void BlockLedger::AddCopy(Id id, size_t medium) {
   ++(medium == kGpuMedium ? block.warm_copies : block.cold_copies);
 }
 
+void BlockLedger::Renew(Id id) {
+  UnlinkByEpoch(id);
+  aliases_[id].epoch = epoch_;
+  aliases_[id].copies = {};
+  AppendByEpoch(id);
+}
+
+void BlockLedger::AppendByEpoch(Id id) {
+  aliases_[id].older = newest_;
+  aliases_[id].newer = kNone;
+  (newest_ == kNone ? oldest_ : aliases_[newest_].newer) = id;
+  newest_ = id;
+}
+
+void BlockLedger::UnlinkByEpoch(Id id) {
+  const Alias& alias = aliases_[id];
+  (alias.older == kNone ? oldest_ : aliases_[alias.older].newer) = alias.newer;
+  (alias.newer == kNone ? newest_ : aliases_[alias.newer].older) = alias.older;
+}
+
 // ---- Removing -----------------------------------------------------------------------------------------------------
 
 void BlockLedger::Remove(const BlockRemoved& event, absl::Time at) {
-  // A removal names the group, but not its kind; and all groups name a block by the same hash.
-  if (event.group_idx.has_value() && skipped_groups_.contains(*event.group_idx)) return;
+  // A removal names the group, but not its kind; and all groups name a block by the same hash. A group that has stored
+  // nothing, as far as is known, has nothing to remove.
+  if (event.group_idx.has_value()) {
+    if (skipped_groups_.contains(*event.group_idx)) return;
+    const bool all_known = groups_are_named_ && !full_groups_.empty() && full_groups_.size() < kMaxGroups;
+    if (all_known && !full_groups_.contains(*event.group_idx)) return;
+  }
   const size_t medium = MediumOf(event.medium);
   for (const EngineHash& hash : event.block_hashes) RemoveHash(hash, medium, at);
 }
@@ -278,39 +330,68 @@ void BlockLedger::RemoveHash(const EngineHash& hash, size_t medium, absl::Time a
   const auto first = alias_ids_.find(hash);
   if (first == alias_ids_.end()) return;
   const bool ambiguous = aliases_[*first].next != kNone;
+  Id blank = kNone;
+  size_t copies = 0;
   for (Id id = *first, next; id != kNone; id = next) {
-    Alias& alias = aliases_[id];
-    Block& block = blocks_[alias.block];
-    next = alias.next;
-    const bool was_held = IsHeld(block);
+    next = aliases_[id].next;
+    if (aliases_[id].block == kUnknown) {
+      blank = id;
+    } else {
+      copies += RemoveCopies(id, medium, /*all=*/ambiguous, at);
+    }
+  }
+  if (copies > 1 && ambiguous) {
+    AddUnknown(hash, medium, static_cast<uint16_t>(std::min<size_t>(copies - 1, std::numeric_limits<uint16_t>::max())));
+  } else if (copies == 0 && blank != kNone) {
+    RemoveUnknown(blank, medium);
+  }
+}
+
+uint16_t BlockLedger::RemoveCopies(Id id, size_t medium, bool all, absl::Time at) {
+  Alias& alias = aliases_[id];
+  Block& block = blocks_[alias.block];
+  if (alias.epoch != epoch_) {
+    EndAlias(id);
+    return 0;
+  }
+  const uint16_t copies = alias.copies[medium];
+  const uint16_t taken = all ? copies : std::min<uint16_t>(copies, 1);
+  const bool gpu = medium == kGpuMedium;
+  if (absl::c_accumulate(alias.copies, 0u) > taken) {
     const bool was_warm = block.warm_copies > 0;
-    const bool suspect = alias.epoch != epoch_;
-    bool gone = true;  // whether nothing is left of the alias
-    if (suspect && alias.epoch == block.epoch) {
-      for (size_t m = 0; m < kMedia; ++m) TakeCopies(&alias, m, alias.copies[m]);
-    } else if (!suspect) {
-      const uint16_t copies = alias.copies[medium];
-      TakeCopies(&alias, medium, ambiguous ? copies : std::min<uint16_t>(copies, 1));
-      gone = std::all_of(alias.copies.begin(), alias.copies.end(), [](uint16_t n) { return n == 0; });
-      if (gone && copies == 0 && medium == kGpuMedium && block.offloaded) continue;  // removed already
-      if (gone && copies > 0 && medium == kGpuMedium && options_->gpu_removal == GpuRemoval::kOffload &&
-          block.warm_copies + block.cold_copies == 0) {
-        Offload(id, at);
-        continue;
-      }
-    }
-    if (!gone) {
-      if (was_warm && block.warm_copies == 0) MarkChanged(alias.block);
-      continue;
-    }
+    TakeCopies(&alias, medium, taken);
+    if (was_warm && block.warm_copies == 0) MarkChanged(alias.block);
+  } else if (taken > 0 && gpu && options_->gpu_removal == GpuRemoval::kOffload &&
+             block.warm_copies + block.cold_copies == taken) {
+    TakeCopies(&alias, medium, taken);
+    Offload(id, at);
+  } else if (taken > 0 || !gpu) {  // else it is the offload tier's, and was removed already
+    EndAlias(id);
+  }
+  return copies;
+}
+
+void BlockLedger::RemoveUnknown(Id id, size_t medium) {
+  Alias& blank = aliases_[id];
+  if (blank.epoch != epoch_ || blank.copies[medium] == 0) return;  // a suspect one stays until it is forgotten
+  --blank.copies[medium];
+  if (absl::c_all_of(blank.copies, [](uint16_t n) { return n == 0; })) FreeAlias(id);
+}
+
+void BlockLedger::EndAlias(Id id) {
+  Alias& alias = aliases_[id];
+  Block& block = blocks_[alias.block];
+  if (alias.epoch == block.epoch) {
+    const bool was_warm = block.warm_copies > 0;
+    for (size_t medium = 0; medium < kMedia; ++medium) TakeCopies(&alias, medium, alias.copies[medium]);
     if (block.offloaded) EndOffload(alias.block, id);
-    if (was_held && !IsHeld(block)) {
+    if (!IsHeld(block)) {
       if (IsSuspect(block)) --suspects_;
       ++gone_;
     }
-    if (was_held != IsHeld(block) || was_warm != (block.warm_copies > 0)) MarkChanged(alias.block);
-    FreeAlias(id);
+    if (!IsHeld(block) || was_warm != (block.warm_copies > 0)) MarkChanged(alias.block);
   }
+  FreeAlias(id);
 }
 
 void BlockLedger::TakeCopies(Alias* alias, size_t medium, uint16_t copies) {
@@ -351,9 +432,12 @@ void BlockLedger::ExpireOffloaded(absl::Time now) {
 void BlockLedger::Restart(bool known_from_start) {
   Clear();
   skipped_groups_.clear();
+  full_groups_.clear();
+  groups_are_named_ = true;
   root_.reset();
   seen_store_ = hashes_are_ambiguous_ = false;
   learning_root_ = known_from_start;
+  meanings_missed_ = !known_from_start;
 }
 
 void BlockLedger::Clear() {
@@ -368,7 +452,9 @@ void BlockLedger::Clear() {
   changed_.clear();
   offloaded_.clear();
   offload_order_.clear();
-  gone_ = suspects_ = 0;
+  gone_ = suspects_ = blanks_ = 0;
+  oldest_ = newest_ = kNone;
+  meanings_missed_ = doubt_ = false;
   learning_root_ = !seen_store_;
 }
 
@@ -376,20 +462,12 @@ void BlockLedger::MarkSuspect() {
   ++epoch_;
   suspects_ = held_blocks();
   learning_root_ = false;
+  meanings_missed_ = true;
 }
 
 void BlockLedger::ForgetSuspects(uint32_t epoch) {
-  for (Id id = 0; id < blocks_.size(); ++id) {
-    Block& block = blocks_[id];
-    if (block.tokens_through == 0 || block.epoch >= epoch || !IsHeld(block)) continue;
-    --suspects_;
-    ++gone_;
-    MarkChanged(id);  // keeps the record until it is drained
-    if (block.offloaded) EndOffload(id, kNone);
-    block.warm_copies = block.cold_copies = 0;
-  }
-  for (Id id = 0; id < aliases_.size(); ++id) {
-    if (aliases_[id].block != kNone && aliases_[id].epoch < epoch) FreeAlias(id);
+  while (oldest_ != kNone && aliases_[oldest_].epoch < epoch) {
+    aliases_[oldest_].block == kUnknown ? FreeAlias(oldest_) : EndAlias(oldest_);
   }
 }
 
@@ -410,9 +488,14 @@ void BlockLedger::FreeAlias(Id id) {
     while (aliases_[before].next != id) before = aliases_[before].next;
     aliases_[before].next = alias.next;
   }
-  Block& block = blocks_[alias.block];
-  --block.aliases;
-  if (!IsHeld(block) && !block.changed) FreeBlock(alias.block);
+  UnlinkByEpoch(id);
+  if (alias.block == kUnknown) {
+    --blanks_;
+  } else {
+    Block& block = blocks_[alias.block];
+    --block.aliases;
+    if (!IsHeld(block) && !block.changed) FreeBlock(alias.block);
+  }
   alias.block = kNone;
   free_aliases_.push_back(id);
 }
@@ -427,12 +510,16 @@ void BlockLedger::FreeBlock(Id id) {
 
 // ---- Reporting ----------------------------------------------------------------------------------------------------
 
-void BlockLedger::Drain(LedgerSink* sink) {
-  for (const Id id : changed_) {
-    Block& block = blocks_[id];
+void BlockLedger::Drain(LedgerSink* sink, BaseEviction base_eviction) {
+  for (size_t i = 0; i < changed_.size(); ++i) {  // it may grow
+    Block& block = blocks_[changed_[i]];
     block.changed = false;
-    if (!IsHeld(block)) {
-      sink->OnEvicted(adapters_[block.adapter], block.fingerprint);
+    if (IsHeld(block)) continue;
+    sink->OnEvicted(adapters_[block.adapter], block.fingerprint);
+    if (base_eviction == BaseEviction::kThatBlock || !adapters_[block.adapter].empty()) continue;
+    for (uint16_t adapter = 0; adapter < adapters_.size(); ++adapter) {
+      const auto same = block_ids_.find(BlockKey{adapter, block.fingerprint});
+      if (same != block_ids_.end() && IsHeld(blocks_[*same])) MarkChanged(*same);
     }
   }
   TellRuns(changed_, sink);
@@ -519,24 +606,38 @@ size_t BlockLedger::memory_bytes() const {
 absl::Status BlockLedger::CheckInvariants() const {
   const auto broken = [](const char* what) { return absl::InternalError(what); };
   std::vector<std::array<uint64_t, 3>> sums(blocks_.size());  // warm, cold, aliases
+  size_t used = 0, blanks = 0;                                // aliases
   for (Id id = 0; id < aliases_.size(); ++id) {
     const Alias& alias = aliases_[id];
     if (alias.block == kNone) continue;
+    ++used;
+    Id listed = *alias_ids_.find(alias.hash);
+    while (listed != kNone && listed != id) listed = aliases_[listed].next;
+    if (listed != id) return broken("an alias that its hash does not find");
+    const auto copies = absl::c_accumulate(alias.copies, uint64_t{0});
+    if (alias.block == kUnknown) {
+      ++blanks;
+      if (copies == 0) return broken("an empty blank alias");
+      continue;
+    }
     const Block& block = blocks_[alias.block];
     if (block.tokens_through == 0) return broken("an alias of a freed block");
     if (alias.epoch > block.epoch) return broken("an alias of a later epoch than its block");
     ++sums[alias.block][2];
-    uint64_t copies = 0;
-    for (size_t medium = 0; medium < kMedia; ++medium) {
-      copies += alias.copies[medium];
-      if (alias.epoch == block.epoch) sums[alias.block][medium == kGpuMedium ? 0 : 1] += alias.copies[medium];
+    if (alias.epoch == block.epoch) {
+      sums[alias.block][0] += alias.copies[kGpuMedium];
+      sums[alias.block][1] += copies - alias.copies[kGpuMedium];
     }
     const auto kept = offloaded_.find(alias.block);
     if (copies == 0 && (kept == offloaded_.end() || kept->second.alias != id)) return broken("an empty alias");
-    Id listed = *alias_ids_.find(alias.hash);
-    while (listed != kNone && listed != id) listed = aliases_[listed].next;
-    if (listed != id) return broken("an alias that its hash does not find");
   }
+  if (blanks != blanks_) return broken("a wrong number of blank aliases");
+  for (Id id = oldest_; id != kNone; id = aliases_[id].newer, --used) {
+    const Id newer = aliases_[id].newer;
+    if (newer != kNone && aliases_[newer].epoch < aliases_[id].epoch)
+      return broken("aliases not in the order of epochs");
+  }
+  if (used != 0) return broken("a wrong number of aliases in the order of epochs");
   if (offload_order_.size() != offloaded_.size()) return broken("a wrong number of offloaded blocks in order");
   size_t held = 0, suspects = 0;
   for (Id id = 0; id < blocks_.size(); ++id) {

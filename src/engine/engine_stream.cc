@@ -38,7 +38,10 @@ void EngineReplica::Void() {
 void EngineReplica::Lapse(absl::Time now, bool claims_unknown) {
   if (!claims_unknown) ledger.MarkIncomplete();
   if (ledger.held_blocks() == ledger.suspect_blocks() && !claims_unknown) return;  // nothing more to doubt
-  if (lapses_.size() == kMaxLapses) return Clear();
+  if (lapses_.size() == kMaxLapses) {
+    Clear();
+    return ledger.MarkIncomplete();  // the engine has cleared nothing
+  }
   if (lapses_.empty()) refresh_at_ = now + options_->ttl / 2;
   claims_unknown_ |= claims_unknown;
   ledger.MarkSuspect();
@@ -47,12 +50,15 @@ void EngineReplica::Lapse(absl::Time now, bool claims_unknown) {
 
 void EngineReplica::Tick(absl::Time now) {
   ledger.ExpireOffloaded(now);
+  bool forgot = false;
   for (; !lapses_.empty() && lapses_.front().until <= now; lapses_.pop_front()) {
     ledger.ForgetSuspects(lapses_.front().epoch);
-    claims_unknown_ = false;  // it is the first lapse, if any, that brought them
-    void_ = true;
+    void_ |= std::exchange(claims_unknown_, false);  // it is the first lapse, if any, that brought them
+    forgot = true;
   }
   if (!claims_unknown_ && ledger.suspect_blocks() == 0) lapses_.clear();
+  // While others are left, what is forgotten is a change like any.
+  void_ |= forgot && lapses_.empty();
 }
 
 bool EngineReplica::TakeRefresh(absl::Time now) {
@@ -63,7 +69,7 @@ bool EngineReplica::TakeRefresh(absl::Time now) {
 
 EngineStream::EngineStream(const StreamOptions& options, std::function<void(uint64_t)> request_replay)
     : options_(options), request_replay_(std::move(request_replay)), sequencer_(options.sequencer, this) {
-  if (!options_.rank.has_value()) ReplicaOf(std::nullopt);
+  if (!options_.rank.has_value()) AddReplica(std::nullopt)->MarkHeard();
 }
 
 void EngineStream::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
@@ -94,18 +100,25 @@ void EngineStream::OnEngineGone(absl::Time now) {
   OnEngineStart(/*known_from_start=*/false);
 }
 
+EngineReplica* EngineStream::AddReplica(Rank rank) {
+  return replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
+}
+
 EngineReplica* EngineStream::ReplicaOf(Rank rank) {
   rank = options_.rank.has_value() ? rank.value_or(*options_.rank) : Rank();
   const auto found = replicas_.find(rank);
-  if (found != replicas_.end()) return found->second.get();
+  EngineReplica* replica = found != replicas_.end() ? found->second.get() : nullptr;
+  if (replica != nullptr && replica->heard()) return replica;
   if (rank.has_value() && !options_.may_take_rank(*rank)) return nullptr;
-  EngineReplica* replica =
-      replicas_.emplace(rank, std::make_unique<EngineReplica>(&options_.ledger)).first->second.get();
-  if (started_late_) {
-    replica->Lapse(now_, /*claims_unknown=*/true);
-  } else if (sequencer_.started()) {  // a rank that shows itself later than the stream
-    replica->Restart(/*known_from_start=*/sequencer_.in_sync());
+  if (replica == nullptr) {  // a rank that shows itself later than the stream
+    replica = AddReplica(rank);
+    if (started_late_) {
+      replica->Lapse(now_, /*claims_unknown=*/true);
+    } else {
+      replica->Restart(/*known_from_start=*/complete_);
+    }
   }
+  replica->MarkHeard();
   return replica;
 }
 
@@ -136,20 +149,27 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           },
                           [&](const LostRemoval&) { replica->Lapse(now_, /*claims_unknown=*/false); }},
                event);
+    if (ledger.TakeDoubt()) replica->Lapse(now_, /*claims_unknown=*/false);
   }
+  if (batch.malformed_events > 0) ledger.MarkIncomplete();  // wherever among them a clear was
 }
 
 void EngineStream::OnEngineStart(bool known_from_start) {
   started_late_ = false;
+  complete_ = known_from_start;
+  // What an earlier observer told of its rank is void, too, though the engine may have nothing to say of it yet.
+  if (options_.rank.has_value() && !replicas_.contains(options_.rank)) AddReplica(options_.rank);
   for (const auto& [rank, replica] : replicas_) replica->Restart(known_from_start);
 }
 
 void EngineStream::OnLateStart() {
   started_late_ = true;
+  complete_ = false;
   for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/true);
 }
 
 void EngineStream::OnLoss() {
+  complete_ = false;
   for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/false);
 }
 

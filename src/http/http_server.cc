@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -21,14 +22,32 @@
 
 namespace icache {
 
+namespace {
+
+// One connection, from when it is accepted until the library has closed it.
+struct Client {
+  int socket;
+  std::string address;                                // the bytes of the IP
+  bool has_asked = false;                             // its request has been read
+  bool is_ending = false;                             // to make room for another
+  std::shared_ptr<const TlsCredentials> credentials;  // live as long as it does; null without TLS
+};
+
+}  // namespace
+
 // What the library's thread works with.
 struct HttpServing {
-  HttpServing(HttpHandlers own_handlers, const Published<TlsIdentity>* identity)
-      : handlers(std::move(own_handlers)), tls(identity), sessions(identity) {}
+  HttpServing(HttpHandlers own_handlers, const HttpServerOptions& options)
+      : handlers(std::move(own_handlers)),
+        tls(options.tls),
+        max_per_address(options.max_connections_per_address),
+        sessions(options.tls) {}
 
   const HttpHandlers handlers;
   const Published<TlsIdentity>* const tls;  // null = plain HTTP
-  TlsSessions sessions;                     // unused without TLS
+  const size_t max_per_address;
+  TlsSessions sessions;       // unused without TLS
+  std::list<Client> clients;  // the oldest first
 };
 
 namespace {
@@ -130,16 +149,46 @@ gnutls_session_t SessionOf(MHD_Connection* connection) {
   return info == nullptr ? nullptr : static_cast<gnutls_session_t>(info->tls_session);
 }
 
-// Called by the library when a connection begins, before its TLS handshake, and when it has ended. Its credentials live
-// as long as it does.
-void OnConnection(void* sessions, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
-  using Credentials = std::shared_ptr<const TlsCredentials>;
+std::string AddressOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  if (info == nullptr) return "";
+  const auto bytes = [](const auto& address) {
+    return std::string(reinterpret_cast<const char*>(&address), sizeof(address));
+  };
+  return info->client_addr->sa_family == AF_INET6
+             ? bytes(reinterpret_cast<const sockaddr_in6*>(info->client_addr)->sin6_addr)
+             : bytes(reinterpret_cast<const sockaddr_in*>(info->client_addr)->sin_addr);
+}
+
+// Ends a connection of the address's when they are more than its share. The library closes what has been shut down.
+void MakeRoom(std::list<Client>& clients, const std::string& address, size_t share) {
+  size_t count = 0;
+  Client* oldest = nullptr;
+  for (Client& client : clients) {
+    if (client.is_ending || client.address != address) continue;
+    ++count;
+    if (oldest == nullptr || (oldest->has_asked && !client.has_asked)) oldest = &client;
+  }
+  if (count <= share) return;
+  oldest->is_ending = true;
+  shutdown(oldest->socket, SHUT_RDWR);
+}
+
+// Called by the library when a connection begins, before its TLS handshake, and when it has ended.
+void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
+  auto& serving = *static_cast<HttpServing*>(server);
   if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-    auto credentials = std::make_unique<Credentials>(static_cast<TlsSessions*>(sessions)->Current());
-    (*credentials)->Give(SessionOf(connection));
-    *context = credentials.release();
+    const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    serving.clients.push_back({.socket = info->connect_fd, .address = AddressOf(connection), .credentials = nullptr});
+    Client& client = serving.clients.back();
+    if (serving.tls != nullptr) {
+      client.credentials = serving.sessions.Current();
+      client.credentials->Give(SessionOf(connection));
+    }
+    *context = &client;
+    MakeRoom(serving.clients, client.address, serving.max_per_address);
   } else {
-    delete static_cast<Credentials*>(std::exchange(*context, nullptr));
+    serving.clients.remove_if([ended = *context](const Client& client) { return &client == ended; });
   }
 }
 
@@ -193,6 +242,8 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*request*/) {
   try {
     const auto& serving = *static_cast<const HttpServing*>(server);
+    const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    static_cast<Client*>(info->socket_context)->has_asked = true;
     std::optional<Reply> reply = ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
@@ -237,7 +288,7 @@ HttpServer::HttpServer(int port, std::unique_ptr<HttpServing> serving) : port_(p
 HttpServer::~HttpServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandlers handlers) {
-  auto serving = std::make_unique<HttpServing>(std::move(handlers), options.tls);
+  auto serving = std::make_unique<HttpServing>(std::move(handlers), options);
   std::vector<MHD_OptionItem> more;
   std::shared_ptr<const TlsIdentity> identity;
   if (options.tls != nullptr) {
@@ -247,8 +298,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
     // What the library itself would use; each connection is given its own.
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(identity->certificate_chain.c_str())});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(identity->private_key.c_str())});
-    more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), &serving->sessions});
   }
+  more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), serving.get()});
   more.push_back({MHD_OPTION_END, 0, nullptr});
 
   ASSIGN_OR_RETURN(const int listener, Listen(options.address));
@@ -259,8 +310,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
       server->serving_.get(), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, options.max_connections,
-      MHD_OPTION_PER_IP_CONNECTION_LIMIT, options.max_connections_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+      MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
       static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
     // The socket is left alone: depending on what failed, the library has closed it or not.

@@ -229,6 +229,31 @@ TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
   }
 }
 
+TEST(BridgeLifeTest, ANewEngineThatIsIdleIsClearedOnEachRank) {
+  Daemon daemon;
+  const int events = TwoFreePorts();
+  const int replay = TwoFreePorts();
+  std::vector<std::unique_ptr<EnginePublisher>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.push_back(std::make_unique<EnginePublisher>(
+        SimulatedEngineOptions{.seed = 26 + static_cast<uint64_t>(rank), .clears = 0, .rank = rank},
+        PublisherOptions{.events_at = absl::StrCat("tcp://127.0.0.1:", events + rank),
+                         .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + rank)}));
+  }
+  auto bridge = std::make_unique<BridgeProcess>(BridgeFlags(ranks[0].get(), {&daemon}, {"--ranks", "2"}));
+  size_t held = 0;
+  for (const auto& rank : ranks) {
+    rank->Live(500);
+    rank->Settle();
+    held += rank->engine().Held().size();
+  }
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held; })) << daemon.Prefixes();
+  bridge.reset();
+  for (const auto& rank : ranks) rank->Restart();
+  bridge = std::make_unique<BridgeProcess>(BridgeFlags(ranks[0].get(), {&daemon}, {"--ranks", "2"}));
+  daemon.ExpectHolds({});
+}
+
 TEST(BridgeLifeTest, LostBatchesAreReplayed) {
   Daemon daemon;
   EnginePublisher publisher({.seed = 2, .bytes_hashes = true}, {.loss = 0.01});
@@ -579,6 +604,10 @@ class OldDaemon final : public wire::InferenceCache::Service {
 
   grpc::Status ReportCacheState(grpc::ServerContext* context, grpc::ServerReader<wire::CacheStateUpdate>* reader,
                                 wire::Ack* ack) override {
+    if (refuses_) {
+      ++refusals_;
+      return {grpc::StatusCode::UNAUTHENTICATED, "who are you"};
+    }
     wire::CacheStateUpdate update;
     while (reader->Read(&update)) {
       const std::lock_guard lock(mutex_);
@@ -597,13 +626,20 @@ class OldDaemon final : public wire::InferenceCache::Service {
     const std::lock_guard lock(mutex_);
     Note(*context);
     if (event->type() == wire::CacheEvent::ALL_CLEARED) held_.clear();
-    if (event->type() == wire::CacheEvent::PREFIX_EVICTED) held_.erase({event->adapter_id(), event->prefix_hash()});
+    if (event->type() == wire::CacheEvent::PREFIX_EVICTED) {
+      std::erase_if(held_, [&](const auto& key) {  // without an adapter, under all of them
+        return key.second == event->prefix_hash() && (event->adapter_id().empty() || key.first == event->adapter_id());
+      });
+    }
     ack->set_accepted(true);
     return grpc::Status::OK;
   }
 
   // From now on no event is answered.
   void Hang() { hangs_ = true; }
+  // Whether who reports is unknown.
+  void Refuse(bool refuses) { refuses_ = refuses; }
+  int refusals() const { return refusals_; }
 
   const std::string& address() const { return address_; }
   bool Holds(const HeldContents& expected) {
@@ -630,6 +666,8 @@ class OldDaemon final : public wire::InferenceCache::Service {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::atomic<bool> hangs_ = false;
+  std::atomic<bool> refuses_ = false;
+  std::atomic<int> refusals_ = 0;
   std::mutex mutex_;  // guards the rest
   std::set<std::pair<std::string, std::string>> held_;
   bool extended_ = false;
@@ -658,6 +696,22 @@ TEST(BridgeLifeTest, AnOlderDaemonThatHangsDelaysTheEndByTheGraceAlone) {
   publisher.Live(500);
   EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_engine_restarts_total") > 0; }));
   EXPECT_EQ(bridge.Terminate(), 0);  // and not in an hour
+}
+
+TEST(BridgeLifeTest, ADaemonThatRefusesIsNotConnected) {
+  for (const char* wire : {"base", "extended"}) {
+    OldDaemon daemon(grpc::InsecureServerCredentials());
+    daemon.Refuse(true);
+    EnginePublisher publisher({.seed = 25}, {});
+    BridgeProcess bridge(BridgeFlags(&publisher, {}, {"--daemon", daemon.address(), "--wire", wire}));
+    EXPECT_TRUE(Eventually([&] { return daemon.refusals() > 2; }));
+    EXPECT_EQ(bridge.Metric("inferencecache_bridge_daemon_connections_total"), 0);
+    daemon.Refuse(false);
+    EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_daemon_connected") == 1; }));
+    EXPECT_EQ(bridge.Terminate(), 0);
+    EXPECT_NE(bridge.output().find("daemon_refuses"), std::string::npos);
+    EXPECT_NE(bridge.output().find("who are you"), std::string::npos);
+  }
 }
 
 TEST(BridgeLifeTest, TlsAndTokenAreUsed) {

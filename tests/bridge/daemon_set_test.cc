@@ -6,10 +6,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "absl/time/clock.h"
-
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
@@ -96,6 +97,36 @@ TEST_F(DaemonSetTest, AnAddressStaysWhileSomeNameStandsForIt) {
     Answer(std::vector<std::string>{"10.0.0.2:9090"});
   }
   EXPECT_THAT(*daemons_.links(), Contains(before->back()));
+}
+
+// Keeps the warnings.
+class WarningLogger final : public Logger {
+ public:
+  void Log(LogSeverity severity, std::string_view event, absl::Span<const LogField> fields) override {
+    if (severity != LogSeverity::kWarn || event != "daemon_named_twice") return;
+    MutexLock lock(&mutex_);
+    for (const LogField& field : fields) texts_.emplace_back(std::get<std::string_view>(field.value));
+  }
+  std::vector<std::string> texts() {
+    MutexLock lock(&mutex_);
+    return texts_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> texts_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST(DaemonSetDoublesTest, AHostAndItsAddressAreToldOfOnce) {
+  ReportOptions options;
+  options.daemons = {"127.0.0.1:1", "one:1", "two:1", "[::1]:1"};
+  options.resolve_interval = absl::Hours(1);
+  WarningLogger logger;
+  DaemonSet daemons(&options, &logger, [](const std::string& host, const auto&) {
+    return std::vector<std::string>{host == "one:1" ? "127.0.0.1:1" : "127.0.0.2:1"};
+  });
+  for (int i = 0; i < 3; ++i) daemons.Resolve();
+  EXPECT_THAT(logger.texts(), ElementsAre("one:1", "127.0.0.1:1"));
 }
 
 TEST(DaemonSetStopTest, ANameThatNobodyResolvesDelaysNoEnd) {

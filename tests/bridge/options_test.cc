@@ -129,6 +129,23 @@ TEST(BridgeOptionsTest, TwoEnginesNeedTwoNames) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[1].replica: \"host-1\" is taken")));
 }
 
+TEST(BridgeOptionsTest, NoEngineHasTheNameOfAnothersRank) {
+  TempFolder folder;
+  const auto parse = [&](const std::string& engines) {
+    const std::string path = folder.Write("b.yaml", "engine: {model: m, events: \"tcp://a:1\"}\nengines: " + engines +
+                                                        "\nreport: {daemons: [\"a:1\"]}\n");
+    return Parse({"--config", path.c_str()});
+  };
+  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@0\"}]"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("engines[1].replica: \"r@0\" is the name of a rank of \"r\"")));
+  EXPECT_THAT(parse("[{replica: \"r@10\", ranks: 2}, {replica: r, ranks: 2}]"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[0].replica: \"r@10\"")));
+  EXPECT_THAT(parse("[{replica: r}, {replica: \"r@0\"}]"), IsOk());
+  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@a\"}]"), IsOk());
+  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@0\", model: n}]"), IsOk());
+}
+
 TEST(BridgeOptionsTest, RanksArePortsFurtherOn) {
   EXPECT_EQ(EndpointOfRank("tcp://h:5557", 0), "tcp://h:5557");
   EXPECT_EQ(EndpointOfRank("tcp://h:5557", 3), "tcp://h:5560");

@@ -3,8 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <numeric>
+#include <random>
+#include <set>
 #include <string>
+#include <tuple>
+#include <variant>
 #include <vector>
 
 #include "icache/fingerprint/fingerprint.h"
@@ -238,6 +245,22 @@ TEST_F(BlockLedgerTest, AParentOfAnotherAdapterIsUnknown) {
   EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
 }
 
+TEST_F(BlockLedgerTest, WhatABaseEvictionTakesAlongIsToldAgain) {
+  Store({1, 2});
+  BlockStored adapted = Blocks({11, 12}, std::nullopt, 1);
+  adapted.lora_name = "a";
+  ledger_.Store(adapted);
+  Told();
+  Remove(2);
+  Remove(12);
+  Remove(1);
+  MirrorSink changes;
+  ledger_.Drain(&changes, BlockLedger::BaseEviction::kAllAdapters);
+  EXPECT_THAT(changes.held, ElementsAre(Pair(Pair("a", ::testing::_), HeldContent{true, 2})));
+  Remove(11);
+  EXPECT_THAT(ledger_.CheckInvariants(), IsOk());
+}
+
 TEST_F(BlockLedgerTest, BlocksBehindASaltAreDropped) {
   BlockStored event = Blocks({1, 2, 3}, std::nullopt, 1);
   event.extra_keys = {{}, {BlockKeys::Kind::kOneText, "salt"}, {}};
@@ -258,6 +281,22 @@ TEST_F(BlockLedgerTest, OtherCacheGroupsNeitherAddNorRemove) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(BlockLedgerTest, AGroupThatStoredNothingRemovesNothing) {
+  BlockStored event = Blocks({1}, std::nullopt, 1);
+  event.group_idx = 0;
+  ledger_.Store(event);
+  Remove(1, std::nullopt, 1);  // of a group whose blocks were lost on the way
+  EXPECT_THAT(Told(), SizeIs(1));
+  Remove(1, std::nullopt, 0);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, AGroupCountsForNothingWhereBlocksNameNone) {
+  Store({1});
+  Remove(1, std::nullopt, 1);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
 TEST_F(BlockLedgerTest, AHashOfSeveralPositionsLosesThemAll) {
   Store({1, 2}, std::nullopt, 1);
   Store({2}, std::nullopt, 3);  // the same page as a root
@@ -267,6 +306,219 @@ TEST_F(BlockLedgerTest, AHashOfSeveralPositionsLosesThemAll) {
   Remove(2);
   EXPECT_THAT(Told(), SizeIs(1));
 }
+
+// An engine whose hashes depend on a page's tokens alone: blocks are named by their first token.
+TEST_F(BlockLedgerTest, WhatWasDroppedOfAHashMakesItNoParent) {
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);
+  Store({3}, 2, 3);
+  Store({4}, std::nullopt, 4);
+  Store({2}, 4, 2);
+  Store({3}, 2, 3);  // behind 1 2 or 4 2, so it is dropped
+  Store({5}, 3, 5);  // behind 1 2 3 or what was dropped
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 2);
+  EXPECT_THAT(Told(), SizeIs(5));
+}
+
+TEST_F(BlockLedgerTest, WhatContinuesASaltIsNoParent) {
+  Store({1});
+  BlockStored salted = Blocks({2}, std::nullopt, 9);
+  salted.extra_keys = {{BlockKeys::Kind::kOneText, "salt"}};
+  ledger_.Store(salted);
+  Store({1}, 2);
+  Store({3}, 1, 5);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 2);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
+TEST_F(BlockLedgerTest, WhatWasDroppedOfAHashIsForgottenWithItsCopies) {
+  Store({50}, std::nullopt, 50);
+  Store({1}, 99, 1);
+  Store({1}, 99, 1);
+  Remove(1);
+  Store({2}, 1, 9);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 3);
+  Remove(1);
+  Store({1});
+  Store({3}, 1, 9);
+  EXPECT_THAT(Told(), SizeIs(3));
+}
+
+TEST_F(BlockLedgerTest, ARemovalOfOneOfSeveralPositionsLeavesTheOthersUnknown) {
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);
+  Store({4}, std::nullopt, 4);
+  Store({2}, 4, 2);
+  Remove(2);
+  Store({2}, 1, 2);
+  Store({3}, 2, 3);  // behind 1 2 or 4 2
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+  EXPECT_THAT(Told(), SizeIs(3));
+  Remove(2);
+  EXPECT_THAT(Told(), SizeIs(2));
+  Remove(2);
+  Store({2}, 1, 2);
+  Store({5}, 2, 5);
+  EXPECT_THAT(Told(), SizeIs(4));
+}
+
+TEST_F(BlockLedgerTest, BehindALossNoHashOfSeveralPositionsIsAParent) {
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);
+  Store({2}, std::nullopt, 2);
+  ledger_.MarkSuspect();
+  Store({1, 3}, std::nullopt, 1);
+  Store({5}, 3, 5);  // among what was lost may be another 3
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+  ledger_.Clear();
+  Store({1, 3}, std::nullopt, 1);
+  Store({5}, 3, 5);
+  EXPECT_THAT(Told(), SizeIs(3));
+}
+
+TEST_F(BlockLedgerTest, ASecondPositionBehindALossCastsDoubt) {
+  ledger_.MarkIncomplete();
+  Store({1, 2});
+  EXPECT_FALSE(ledger_.TakeDoubt());
+  Store({2}, std::nullopt, 3);
+  EXPECT_TRUE(ledger_.TakeDoubt());
+  EXPECT_FALSE(ledger_.TakeDoubt());
+}
+
+TEST_F(BlockLedgerTest, NoDoubtIsCastWhereAllIsKnown) {
+  Store({1, 2});
+  Store({2}, std::nullopt, 3);
+  EXPECT_FALSE(ledger_.TakeDoubt());
+}
+
+TEST_F(BlockLedgerTest, WhatIsKnownOfDroppedBlocksIsBounded) {
+  options_.max_blocks = 10;
+  ledger_.Restart(/*known_from_start=*/false);
+  for (uint64_t hash = 100; hash < 100'000; ++hash) Store({hash}, 99);
+  EXPECT_LT(ledger_.memory_bytes(), 4096);
+  EXPECT_THAT(Told(), IsEmpty());
+  // What is not known any more counts where hashes stand for several blocks.
+  Store({1, 2});
+  Store({3}, 2, 9);
+  EXPECT_THAT(Told(), SizeIs(3));
+  Store({2}, std::nullopt, 3);
+  Store({4}, 3, 20);
+  EXPECT_THAT(Told(), SizeIs(4));
+}
+
+TEST_F(BlockLedgerTest, WhatWasDroppedIsForgottenWithTheSuspects) {
+  Store({50}, std::nullopt, 50);
+  Store({1}, 99);
+  ledger_.MarkSuspect();
+  Store({1});
+  Store({2}, 1, 9);
+  EXPECT_THAT(Told(), SizeIs(1));
+  ledger_.ForgetSuspects(ledger_.epoch());
+  Store({3}, 1, 9);
+  EXPECT_THAT(Told(), SizeIs(2));
+}
+
+// An engine's radix tree of pages of one token each, whose hashes are made of that token alone.
+class PageHashEngine {
+ public:
+  explicit PageHashEngine(uint64_t seed) : random_(seed) {}
+
+  // A page is stored behind another, or one without pages behind it is removed.
+  KvEvent Next() { return pages_.size() < 3 || Pick(100) < 55 ? KvEvent(Store()) : KvEvent(Remove()); }
+  // The content of the pages that may be claimed.
+  std::set<uint64_t> Held() const {
+    std::set<uint64_t> held;
+    for (const auto& [tokens, salted] : pages_) {
+      std::vector<uint64_t> hashes;
+      EXPECT_THAT(FingerprintPrefixes(tokens, 1, std::nullopt, &hashes), IsOk());
+      if (!salted) held.insert(hashes.back());
+    }
+    return held;
+  }
+
+ private:
+  using Path = std::vector<uint32_t>;
+
+  size_t Pick(size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random_); }
+
+  BlockStored Store() {
+    Path path;
+    bool salted = Pick(10) == 0;
+    if (!pages_.empty() && Pick(4) > 0) std::tie(path, salted) = *std::next(pages_.begin(), Pick(pages_.size()));
+    const bool is_root = path.empty();
+    BlockStored event;
+    if (!is_root) event.parent = EngineHash(path.back());
+    path.push_back(static_cast<uint32_t>(1 + Pick(12)));
+    event.block_hashes = {EngineHash(path.back())};
+    event.token_ids = {path.back()};
+    event.block_size = 1;
+    if (salted && is_root) event.extra_keys = {{BlockKeys::Kind::kOneText, "salt"}};
+    // What is there is not announced again. A salted tree stands apart, though its hashes do not.
+    if (!pages_.try_emplace(path, salted).second) return Store();
+    return event;
+  }
+  BlockRemoved Remove() {
+    while (true) {
+      const auto page = std::next(pages_.begin(), Pick(pages_.size()));
+      const auto after = std::next(page);
+      const Path& path = page->first;
+      if (after != pages_.end() && after->first.size() > path.size() &&
+          std::equal(path.begin(), path.end(), after->first.begin())) {
+        continue;
+      }
+      const BlockRemoved event{{EngineHash(path.back())}, std::nullopt, std::nullopt};
+      pages_.erase(page);
+      return event;
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::map<Path, bool> pages_;  // whether it is salted
+};
+
+class PageHashTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  PageHashTest() { ledger_.Restart(/*known_from_start=*/true); }
+
+  void Apply(const KvEvent& event) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) ledger_.Store(*stored);
+    if (const auto* removed = std::get_if<BlockRemoved>(&event)) ledger_.Remove(*removed, kNow);
+  }
+  void ExpectNothingWrongIsClaimed() {
+    ledger_.Drain(&mirror_);
+    ASSERT_THAT(ledger_.CheckInvariants(), IsOk());
+    const std::set<uint64_t> held = engine_.Held();
+    for (const auto& [key, content] : mirror_.held) ASSERT_THAT(held, Contains(key.second));
+  }
+
+  LedgerOptions options_;
+  BlockLedger ledger_{&options_};
+  MirrorSink mirror_;
+  PageHashEngine engine_{GetParam()};
+};
+
+TEST_P(PageHashTest, NothingWrongIsEverClaimed) {
+  size_t claims = 0;
+  for (int i = 0; i < 2000; ++i) {
+    Apply(engine_.Next());
+    ExpectNothingWrongIsClaimed();
+    claims += mirror_.held.size();
+  }
+  EXPECT_GT(claims, 0);
+}
+
+TEST_P(PageHashTest, BehindALossNothingWrongOutlivesTheSuspects) {
+  for (int i = 0; i < 300; ++i) Apply(engine_.Next());
+  for (int round = 0; round < 50; ++round) {
+    for (int i = 0; i < 3; ++i) engine_.Next();
+    ledger_.MarkSuspect();
+    for (int i = 0; i < 30; ++i) Apply(engine_.Next());
+    ledger_.ForgetSuspects(ledger_.epoch());
+    ExpectNothingWrongIsClaimed();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PageHashTest, ::testing::Range<uint64_t>(1, 6));
 
 TEST_F(BlockLedgerTest, AContentOfSeveralHashesLastsAsLongAsOneOfThem) {
   Store({1});
@@ -288,6 +540,26 @@ TEST_F(BlockLedgerTest, AFullLedgerDropsWhatIsNew) {
   Store({1, 2, 3});
   EXPECT_THAT(Told(), SizeIs(2));
   EXPECT_EQ(Dropped(BlockDrop::kLedgerFull), 1);
+}
+
+TEST_F(BlockLedgerTest, WhatIsGoneMakesRoomBeforeItIsTold) {
+  options_.max_blocks = 2;
+  Store({1, 2});
+  Remove(2);
+  Remove(1);
+  Store({3, 4}, std::nullopt, 9);
+  EXPECT_THAT(Told(), SizeIs(2));
+  EXPECT_EQ(Dropped(BlockDrop::kLedgerFull), 0);
+}
+
+TEST_F(BlockLedgerTest, WhatIsGoneAndNotToldIsBounded) {
+  options_.max_blocks = 2;
+  for (uint32_t i = 1; i < 1000; ++i) {
+    Store({i}, std::nullopt, 3 * i);
+    Remove(i);
+  }
+  EXPECT_LE(ledger_.changed_blocks(), 4);
+  EXPECT_THAT(Told(), IsEmpty());
 }
 
 TEST_F(BlockLedgerTest, PositionsOfOneHashAreBounded) {

@@ -1,4 +1,5 @@
 // An engine's random life, seen through an EngineStream whose transport loses, repeats and replays.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -209,8 +210,10 @@ TEST(EngineLifeTest, TheLeaseWaitsUntilNoSuspectIsLeft) {
 }
 
 // A batch of ts 1.5 whose events are `events`, in JSON.
-std::string BatchOf(const char* events) {
-  const std::vector<uint8_t> payload = Json::to_msgpack({1.5, Json::parse(events)});
+std::string BatchOf(const char* events, std::optional<int> rank = std::nullopt) {
+  Json batch = {1.5, Json::parse(events)};
+  if (rank) batch.push_back(*rank);
+  const std::vector<uint8_t> payload = Json::to_msgpack(batch);
   return {payload.begin(), payload.end()};
 }
 
@@ -227,6 +230,17 @@ TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
   // What is stored behind it is certain.
   stream.OnLive(2, BatchOf(R"([["BlockRemoved", [null]], ["BlockStored", [1], null, [7], 1]])"), now);
   EXPECT_EQ(replica.ledger.suspect_blocks(), 0);
+}
+
+TEST(EngineLifeTest, WhatCannotBeReadBehindAClearIsMissed) {
+  EngineStream stream(StreamOptions(), [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  const BlockLedger& ledger = stream.replicas().begin()->second->ledger;
+  // One hash stands for two blocks.
+  stream.OnLive(0, BatchOf(R"([["BlockStored", [1, 2], null, [7, 8], 1], ["BlockStored", [2], null, [8], 1]])"), now);
+  stream.OnLive(1, BatchOf(R"([["AllBlocksCleared"], ["BlockStored", [null], null, [8], 1]])"), now);
+  stream.OnLive(2, BatchOf(R"([["BlockStored", [2], null, [8], 1], ["BlockStored", [3], 2, [9], 1]])"), now);
+  EXPECT_EQ(ledger.held_blocks(), 1);
 }
 
 TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
@@ -259,6 +273,81 @@ TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
   EXPECT_EQ(stream.replicas().size(), 2);
   EXPECT_TRUE(stream.replicas().contains(1));
   EXPECT_EQ(stream.counts().refused_ranks, 1);
+}
+
+constexpr char kRoot[] = R"([["BlockStored", [1], null, [7], 1]])";
+constexpr char kContinuation[] = R"([["BlockStored", [2], 1, [8], 1]])";
+
+TEST(EngineLifeTest, ALossBeforeARanksFirstBatchIsNotForgotten) {
+  StreamOptions options;
+  options.rank = 0;
+  const absl::Time now = absl::FromUnixSeconds(5);
+  EngineStream unreadable(options, [](uint64_t) {});
+  unreadable.OnLive(0, "\xc1", now);
+  unreadable.OnLive(1, BatchOf(kContinuation), now);
+  EXPECT_EQ(unreadable.replicas().at(0)->ledger.held_blocks(), 0);
+
+  EngineStream gap(options, [](uint64_t) {});
+  gap.OnLive(0, BatchOf(kRoot, 0), now);
+  gap.OnLive(2, BatchOf(kContinuation, 1), now);
+  EXPECT_EQ(gap.replicas().at(0)->ledger.held_blocks(), 1);
+  EXPECT_EQ(gap.replicas().at(1)->ledger.held_blocks(), 0);
+}
+
+TEST(EngineLifeTest, AStartVoidsTheStreamsOwnRankBeforeItIsHeard) {
+  StreamOptions options;
+  options.rank = 1;
+  options.sequencer.has_replay = true;
+  EngineStream stream(options, [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  stream.OnTick(now);
+  EXPECT_TRUE(stream.replicas().empty());
+  stream.OnReplayEnd(now);  // the engine has published nothing
+  ASSERT_TRUE(stream.replicas().contains(1));
+  EngineReplica& replica = *stream.replicas().at(1);
+  EXPECT_TRUE(replica.TakeVoid());
+  EXPECT_FALSE(replica.heard());
+  stream.OnLive(0, BatchOf(kRoot), now);
+  EXPECT_TRUE(replica.heard());
+  EXPECT_EQ(replica.ledger.held_blocks(), 1);
+}
+
+TEST(EngineLifeTest, ARankThatIsNotHeardIsNotTaken) {
+  StreamOptions options;
+  options.rank = 1;
+  std::vector<int64_t> taken;
+  options.may_take_rank = [&](int64_t rank) {
+    taken.push_back(rank);
+    return rank != 1;
+  };
+  EngineStream stream(options, [](uint64_t) {});
+  const absl::Time now = absl::FromUnixSeconds(5);
+  stream.OnLive(0, BatchOf(kRoot, 5), now);
+  EXPECT_THAT(taken, ::testing::ElementsAre(5));
+  stream.OnLive(1, BatchOf(kRoot), now);
+  EXPECT_FALSE(stream.replicas().at(1)->heard());
+  EXPECT_EQ(stream.counts().refused_ranks, 1);
+}
+
+TEST(EngineLifeTest, OnlyTheEndOfTheLastLapseVoidsWhatWasTold) {
+  StreamOptions options;
+  options.ledger.ttl = absl::Seconds(60);
+  EngineStream stream(options, [](uint64_t) {});
+  EngineReplica& replica = *stream.replicas().begin()->second;
+  const absl::Time start = absl::FromUnixSeconds(5);
+  stream.OnLive(0, BatchOf(kRoot), start);
+  stream.OnLive(2, BatchOf(kContinuation), start);
+  stream.OnLive(4, BatchOf("[]"), start + absl::Seconds(10));
+  replica.TakeVoid();
+  MirrorSink told;
+  replica.ledger.Drain(&told);
+  stream.OnTick(start + absl::Seconds(60));
+  EXPECT_TRUE(replica.lapsed());
+  EXPECT_FALSE(replica.TakeVoid());
+  EXPECT_TRUE(replica.ledger.HasChanges());
+  stream.OnTick(start + absl::Seconds(70));
+  EXPECT_FALSE(replica.lapsed());
+  EXPECT_TRUE(replica.TakeVoid());
 }
 
 TEST(EngineLifeTest, ABatchWithoutARankIsOfItsStreams) {

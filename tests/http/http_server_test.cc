@@ -330,14 +330,34 @@ TEST_F(HttpServerTest, ClientsThatDoNotReadHoldUpNobody) {
   EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
 }
 
-TEST_F(HttpServerTest, AddressThatWastesItsShareIsRefusedMoreAndTheOthersAreServed) {
+TEST_F(HttpServerTest, AddressThatWastesItsShareIsServedAndLosesItsOldest) {
   HttpServerOptions options = Patient();
   options.max_connections_per_address = 4;
   Start(options);
   std::vector<RawClient> idle;
   for (int i = 0; i < 4; ++i) idle.emplace_back(port(), kOtherAddress);
-  EXPECT_THAT(Ask(kHealthRequest, kOtherAddress), IsEmpty());
-  EXPECT_THAT(Ask(kHealthRequest, kOneAddress), StartsWith("HTTP/1.1 200 "));
+  RawClient other(port());
+  EXPECT_THAT(Ask(kHealthRequest, kOtherAddress), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(idle[0].ReadAll(), IsEmpty());
+  for (RawClient* client : {&idle[1], &idle[3], &other}) {
+    client->Send(kHealthRequest);
+    EXPECT_THAT(client->ReadAll(), StartsWith("HTTP/1.1 200 "));
+  }
+}
+
+TEST_F(HttpServerTest, WhoHasAskedIsClosedLastForWantOfRoom) {
+  page_ = std::string(8 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.max_connections_per_address = 2;
+  Start(options);
+  RawClient asked(port());
+  ASSERT_TRUE(asked.Send(kMetricsRequest));
+  ASSERT_THAT(asked.ReadSome(), StartsWith("HTTP/1.1 200 "));
+  RawClient idle(port());
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(idle.ReadAll(), IsEmpty());
+  EXPECT_THAT(asked.ReadAll(), EndsWith("x"));
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
 }
 
 TEST_F(HttpServerTest, ConnectionOverTheBoundIsServedOnceIdleOnesAreClosed) {

@@ -26,6 +26,9 @@ struct TlsFiles {
 // file's name, when one holds no PEM of its kind or the key does not belong to the certificate.
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files);
 
+// InvalidArgument, with the file's name, when it holds no PEM certificates.
+absl::Status CheckCertificates(const TextFile& file);
+
 // Reads the files, then parses them. Null when TLS is not enabled.
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files);
 

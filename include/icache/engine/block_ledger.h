@@ -4,7 +4,10 @@
 //   block    a content: (adapter, fingerprint of all tokens up to its end). What a daemon is told about.
 //   alias    an engine hash that stands for a block, with the number of copies per medium.
 // Usually one alias per block. An engine whose hashes depend on one page's tokens alone has hashes that stand for
-// several blocks; an engine with several cache groups has several copies.
+// several blocks; an engine with several cache groups has several copies. What is not taken of such a hash must not be
+// forgotten, or what continues it would seem to continue what was taken: a blank alias, one per hash, stands for all
+// that is unknown of it. It counts copies, too: those of blocks that were dropped, and those that are left when a
+// removal did not say which of several blocks it is of.
 //
 // Changes gather per block, so what is reported is where a block ended, however often it came and went in between.
 // Drain() hands them out; ReportAll() tells everything instead.
@@ -18,8 +21,10 @@
 //   2. Copies of an alias count in its block's sums exactly when both are of the same epoch; an alias's is never the
 //      later one.
 //   3. An alias has copies, or stands for a block that the offload tier keeps.
-//   4. At most max_blocks blocks, twice as many aliases, and max_adapters adapters; what is beyond is dropped and
-//   counted.
+//   4. A hash with a blank alias is no parent; nor is any hash, once hashes are known to stand for several blocks and
+//      some of what they stand for has been missed.
+//   5. At most max_blocks blocks held, and as many gone but not drained; two aliases for each, and as many blank ones;
+//      max_adapters adapters. What is beyond is dropped and counted.
 //
 // Pure: no clock, no I/O. Thread-compatible. Source: contract/engine-events.md.
 #pragma once
@@ -108,16 +113,19 @@ class BlockLedger {
   // The engine has dropped all its blocks. How it begins a sequence stays what it was: a block of before that is named
   // as a parent must not be taken for the root.
   void Clear();
-  // Something of the stream was not understood: a root value can no longer be recognised.
+  // Something of the stream was not understood: a root value can no longer be recognised, nor what a hash stands for.
   void MarkIncomplete() {
     learning_root_ = false;
+    meanings_missed_ = true;
     seen_store_ = true;  // perhaps
   }
   // Events are lost.
   void MarkSuspect();
-  // Blocks that are suspect since `epoch` (as epoch() said after MarkSuspect()) or longer are dropped, unreported: who
-  // calls it tells everything anew. O(blocks held).
+  // Blocks that are suspect since `epoch` (as epoch() said after MarkSuspect()) or longer are dropped. O(these).
   void ForgetSuspects(uint32_t epoch);
+  // Whether it has turned out that blocks may have been taken for what they are not: hashes stand for several blocks,
+  // and some of what they stand for has been missed. True once each time; as if events were lost.
+  bool TakeDoubt() { return std::exchange(doubt_, false); }
   // Offloaded blocks whose time has come go.
   void ExpireOffloaded(absl::Time now);
 
@@ -133,15 +141,21 @@ class BlockLedger {
   // Internal unless an invariant is broken. For tests; O(blocks held).
   absl::Status CheckInvariants() const;
 
-  // Tells what changed since the last call. O(changes).
-  void Drain(LedgerSink* sink);
+  // What an eviction under the base model takes away at those who are told.
+  enum class BaseEviction {
+    kThatBlock,
+    kAllAdapters,  // the blocks of the same content under every adapter, too: those that are held are told again
+  };
+  // Tells what changed since the last call. O(changes); with kAllAdapters also O(adapters) for each eviction.
+  void Drain(LedgerSink* sink, BaseEviction base_eviction = BaseEviction::kThatBlock);
   // Tells every trusted block, roots before what continues them, and forgets the changes. O(blocks held).
   void ReportAll(LedgerSink* sink);
 
  private:
   using Id = uint32_t;
   static constexpr Id kNone = UINT32_MAX;
-  static constexpr size_t kMedia = 4;  // GPU, and three others; more share the last
+  static constexpr Id kUnknown = kNone - 1;  // the block of a blank alias
+  static constexpr size_t kMedia = 4;        // GPU, and three others; more share the last
 
   struct Block {
     uint64_t fingerprint;
@@ -160,6 +174,8 @@ class BlockLedger {
     EngineHash hash{0};
     Id block;  // kNone = a free record
     Id next;   // the next alias of the same hash
+    Id older;  // the neighbours in the order of epochs
+    Id newer;
     uint32_t epoch;
     std::array<uint16_t, kMedia> copies;
   };
@@ -199,7 +215,12 @@ class BlockLedger {
   bool IsSuspect(const Block& block) const { return block.epoch != epoch_; }
   static bool IsHeld(const Block& block) { return block.warm_copies + block.cold_copies > 0 || block.offloaded; }
 
-  void Drop(BlockDrop reason, size_t blocks) { drops_[static_cast<size_t>(reason)] += static_cast<int64_t>(blocks); }
+  void CountDrops(BlockDrop reason, size_t blocks) {
+    drops_[static_cast<size_t>(reason)] += static_cast<int64_t>(blocks);
+  }
+  // Counts `blocks` of the event's as dropped, from the one at `first` on, and notes that their hashes stand for
+  // something unknown.
+  void Drop(BlockDrop reason, const BlockStored& event, size_t first, size_t blocks);
   // The event's adapter, or why it has none.
   bool ResolveAdapter(const BlockStored& event, std::string_view* name) const;
   std::optional<uint16_t> InternAdapter(std::string_view name);
@@ -212,16 +233,28 @@ class BlockLedger {
   size_t MediumOf(std::optional<std::string_view> medium);
 
   Id FindOrAddBlock(const BlockKey& key, Id parent, int32_t tokens_through, int32_t block_tokens);
-  // kNone beyond the bounds.
+  // kNone beyond the bounds. `block` may be kUnknown.
   Id FindOrAddAlias(const EngineHash& hash, Id block);
+  // Counts `copies` of something unknown that `hash` stands for.
+  void AddUnknown(const EngineHash& hash, size_t medium, uint16_t copies);
   void AddCopy(Id alias, size_t medium);
+  // Brings the alias into the present epoch, without copies.
+  void Renew(Id alias);
+  void AppendByEpoch(Id alias);
+  void UnlinkByEpoch(Id alias);
   // Takes `copies` of the alias's in `medium` away.
   void TakeCopies(Alias* alias, size_t medium, uint16_t copies);
   void RemoveHash(const EngineHash& hash, size_t medium, absl::Time at);
+  // Takes one copy of the alias's in `medium` away, or `all` of them; a suspect goes at once. Returns how many copies
+  // are known to have been there.
+  uint16_t RemoveCopies(Id alias, size_t medium, bool all, absl::Time at);
+  void RemoveUnknown(Id blank, size_t medium);
   void Offload(Id alias, absl::Time at);
   // The offload tier keeps `block` no more. Frees the alias that stood for it there, unless it is `kept`.
   void EndOffload(Id block, Id kept);
   void MarkChanged(Id block);
+  // An alias of a block goes with all its copies, and the block with it when nothing else holds that.
+  void EndAlias(Id alias);
   void FreeAlias(Id id);
   // Frees the block, if no alias stands for it. Requires that it is neither held nor in changed_.
   void FreeBlock(Id id);
@@ -234,12 +267,17 @@ class BlockLedger {
   std::deque<Alias> aliases_;
   std::vector<Id> free_blocks_;
   std::vector<Id> free_aliases_;
+  size_t blanks_ = 0;  // blank aliases
+  Id oldest_ = kNone;  // ends of the list of aliases in the order of epochs
+  Id newest_ = kNone;
   absl::flat_hash_set<Id, ByBlockKey, ByBlockKey> block_ids_;
   absl::flat_hash_set<Id, ByEngineHash, ByEngineHash> alias_ids_;  // the first alias of each hash
 
   std::vector<std::string> adapters_;  // by Block::adapter
   StringMap<uint16_t> adapter_ids_;
   absl::flat_hash_set<int64_t> skipped_groups_;  // cache groups that are no full attention
+  absl::flat_hash_set<int64_t> full_groups_;     // those that are
+  bool groups_are_named_ = true;                 // no block of full attention has come without its group
   std::vector<std::string> media_;               // other than the GPU, at most kMedia - 1
 
   std::vector<Id> changed_;
@@ -259,6 +297,8 @@ class BlockLedger {
   bool learning_root_ = false;         // everything it has stored was seen and understood, and nothing cleared
   bool seen_store_ = false;            // blocks have been stored, understood or not
   bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks
+  bool meanings_missed_ = false;       // hashes may stand for what no alias tells of; until all is cleared
+  bool doubt_ = false;                 // not taken yet
 
   BlockDropCounts drops_ = {};
   std::vector<uint64_t> scratch_hashes_;

@@ -41,6 +41,9 @@ class EngineReplica {
   // clears of one replica must not go back in time.
   absl::Time Stamp(absl::Time at) { return stamp_ = std::max(stamp_, at); }
 
+  // Whether a batch of it has come. Of a rank that was never heard, others may know better whose it is.
+  bool heard() const { return heard_; }
+  void MarkHeard() { heard_ = true; }
   bool lapsed() const { return !lapses_.empty(); }
   // Daemons may hold claims of an earlier bridge, which are to last until the lapse ends.
   bool claims_unknown() const { return claims_unknown_; }
@@ -63,6 +66,7 @@ class EngineReplica {
 
   const LedgerOptions* const options_;
   std::deque<Lapsed> lapses_;
+  bool heard_ = false;
   bool claims_unknown_ = false;
   bool void_ = false;
   absl::Time refresh_at_ = absl::InfiniteFuture();
@@ -111,7 +115,8 @@ class EngineStream final : private SequencerListener {
   const StreamCounts& counts() const { return counts_; }
   // ts of the last batch, as far as it has come; infinite past before the first.
   absl::Time last_batch_at() const { return last_batch_at_; }
-  // A replica stays once it is there. Without ranks it is there from the start.
+  // A replica stays once it is there. Without ranks it is there from the start; the stream's own rank is since the
+  // first start of an engine, heard or not.
   const std::map<Rank, std::unique_ptr<EngineReplica>>& replicas() const { return replicas_; }
 
   // Whether anything is known of the engine.
@@ -126,7 +131,8 @@ class EngineStream final : private SequencerListener {
   void OnLoss() override;
   void RequestReplay(uint64_t from) override { request_replay_(from); }
 
-  // Null when it may not be taken.
+  EngineReplica* AddReplica(Rank rank);
+  // The one that a batch of `rank` is of. Null when it may not be taken.
   EngineReplica* ReplicaOf(Rank rank);
 
   const StreamOptions options_;
@@ -136,6 +142,7 @@ class EngineStream final : private SequencerListener {
   absl::Time now_ = absl::InfinitePast();  // of the call under way
   absl::Time last_batch_at_ = absl::InfinitePast();
   bool started_late_ = false;  // no engine start has been seen
+  bool complete_ = false;      // all of the engine's batches since its start have been seen
   StreamCounts counts_;
 };
 

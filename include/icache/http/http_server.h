@@ -13,8 +13,9 @@
 // slowly, or not at all, hold nothing but their connections, and of those only so many:
 //
 //   1. A connection on which no byte moves is closed after `idle_timeout`.
-//   2. One address has at most its share of the connections; what is over it is closed at once. So a client that keeps
-//      its connections alive byte by byte, which 1 does not end, leaves the rest to the others.
+//   2. One address has at most its share of the connections: for one more its oldest is closed, of those that have not
+//      asked for anything yet if there is one. So a client that keeps its connections alive byte by byte, which 1 does
+//      not end, leaves the rest to the others, and does not lock out who shares its address.
 //   3. What is over the bound on all connections waits to be accepted until there is room again.
 //   4. A TLS handshake that takes 10 s is ended.
 //   5. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
