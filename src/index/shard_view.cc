@@ -30,6 +30,9 @@ struct Stretch {
   uint32_t length;
 };
 
+// A scan that has looked at so much, some tens of microseconds' worth, is asked whether it is still wanted.
+constexpr size_t kLongScan = 4096;
+
 // The spans of a run, slot by slot.
 using StoredSpans = absl::Span<const StoredSpan>;
 
@@ -68,7 +71,7 @@ class Shard::View final : public ScopeView {
   }
 
   void MatchChain(std::string_view adapter_id, const Chain& chain, absl::Time expired_through,
-                  std::vector<ReplicaMatch>* matches) const override {
+                  absl::FunctionRef<bool()> give_up, std::vector<ReplicaMatch>* matches) const override {
     matches->clear();
     const Partition* const partition = FindPartition(adapter_id);
     if (partition == nullptr || chain.empty()) return;
@@ -79,11 +82,17 @@ class Shard::View final : public ScopeView {
     static thread_local std::vector<Progress> progress;
     progress.clear();
     size_t running = 0;
+    size_t looked_at = 0;  // spans, and stretches, since give_up was asked
     StoredSpan copy;
     Follow(*partition, chain, head, chain.size(), [&](const Stretch& stretch) {
       const StoredSpans spans = shard_.RunAt(stretch.run).Snapshot(&copy);
       running = stretch.block == 0 ? Start(spans, stretch, dead_us, progress)
                                    : Advance(spans, stretch, dead_us, progress, running);
+      looked_at += spans.size() + 1;
+      if (looked_at >= kLongScan) {
+        looked_at = 0;
+        if (give_up()) return false;
+      }
       return running > 0;
     });
     if (progress.empty()) return;

@@ -171,7 +171,8 @@ class Router::Call {
         view.MatchHash(request_.adapter_id, key.hash, expired_through, &buffers_.matches);
         return;
       case KeyKind::kChain:
-        view.MatchChain(request_.adapter_id, key.chain, expired_through, &buffers_.matches);
+        view.MatchChain(
+            request_.adapter_id, key.chain, expired_through, [this] { return DeadlineHasPassed(); }, &buffers_.matches);
         return;
     }
   }

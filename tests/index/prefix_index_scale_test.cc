@@ -90,6 +90,32 @@ TEST_F(PrefixIndexScaleTest, FiveThousandReplicasHoldOnePrefixEachInItsOwnWay) {
   EXPECT_EQ(index().Stats().memory_bytes, 0);
 }
 
+TEST_F(PrefixIndexScaleTest, ALongScanEndsWhenItIsGivenUp) {
+  // A run for each block, so that the scan has to look at each.
+  const std::vector<uint64_t> hashes = Chain(1000);
+  for (uint64_t hash : hashes) {
+    for (size_t replica = 0; replica < 20; ++replica) Store(replica, {hash});
+  }
+  const auto scan = [&](bool gives_up, size_t* asked) {
+    std::vector<ReplicaMatch> matches;
+    index().Read(kScope, [&](const ScopeView& view) {
+      const auto give_up = [&] {
+        ++*asked;
+        return gives_up;
+      };
+      view.MatchChain("", icache::Chain(BlockHashSpan(absl::MakeConstSpan(hashes)), 16), absl::InfinitePast(), give_up,
+                      &matches);
+    });
+    return matches.at(0).matched_blocks;
+  };
+  size_t asked = 0;
+  EXPECT_EQ(scan(/*gives_up=*/false, &asked), 1000u);
+  EXPECT_GT(asked, 1u);
+  asked = 0;
+  EXPECT_LT(scan(/*gives_up=*/true, &asked), 1000u);
+  EXPECT_EQ(asked, 1u);
+}
+
 TEST_F(PrefixIndexScaleTest, ReplicasThatComeAndGoLeaveNothingBehind) {
   const std::vector<uint64_t> shared = Chain(40);
   Store(0, shared);

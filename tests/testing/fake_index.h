@@ -83,7 +83,7 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
     Answer(ExactQuestion(adapter_id, hash, expired_through), matches);
   }
   void MatchChain(std::string_view adapter_id, const Chain& chain, absl::Time expired_through,
-                  std::vector<ReplicaMatch>* matches) const override {
+                  absl::FunctionRef<bool()> /*give_up*/, std::vector<ReplicaMatch>* matches) const override {
     Answer(ChainQuestion(adapter_id, chain, expired_through), matches);
   }
   void CreditHash(std::string_view adapter_id, BlockHash hash, absl::Span<const ReplicaMatch> matches) const override {

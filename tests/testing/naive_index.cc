@@ -121,7 +121,7 @@ class NaiveIndex::View final : public ScopeView {
   }
 
   void MatchChain(std::string_view adapter_id, const Chain& chain, absl::Time expired_through,
-                  std::vector<ReplicaMatch>* matches) const override {
+                  absl::FunctionRef<bool()> /*give_up*/, std::vector<ReplicaMatch>* matches) const override {
     matches->clear();
     std::vector<ReplicaMatch> holders;
     for (size_t i = 0; i < chain.size(); ++i) {

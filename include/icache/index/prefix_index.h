@@ -64,9 +64,15 @@ class ScopeView {
   virtual void MatchHash(std::string_view adapter_id, BlockHash hash, absl::Time expired_through,
                          std::vector<ReplicaMatch>* matches) const = 0;
   // Every replica that holds block 0, each with its leading run. Runs of 0 tokens are included: what they are worth is
-  // the caller's to say. O(sum over the matched blocks of their holders).
+  // the caller's to say. O(sum over the matched blocks of their holders). A long scan asks `give_up` now and then; when
+  // it says yes the scan ends, and `matches` is of no use.
   virtual void MatchChain(std::string_view adapter_id, const Chain& chain, absl::Time expired_through,
-                          std::vector<ReplicaMatch>* matches) const = 0;
+                          absl::FunctionRef<bool()> give_up, std::vector<ReplicaMatch>* matches) const = 0;
+  void MatchChain(std::string_view adapter_id, const Chain& chain, absl::Time expired_through,
+                  std::vector<ReplicaMatch>* matches) const {
+    MatchChain(
+        adapter_id, chain, expired_through, [] { return false; }, matches);
+  }
 
   // Adds 1 to the access count of every entry that gave `matches` their tokens, once per entry; blocks of 0 tokens earn
   // nothing. `matches` must come from this view and the same question.
