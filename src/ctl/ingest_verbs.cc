@@ -60,7 +60,7 @@ absl::StatusOr<bool> PrintAck(const Settings& settings, const char* verb, size_t
     if (!ack.accepted()) {
       return fmt::format("{}: {}\n", Painted("not accepted", Tone::kBad, style), Visible(ack.reason_code()));
     }
-    return fmt::format("{} {} {}{}\n", verb, WithCommas(static_cast<int64_t>(sent)), what, sent == 1 ? "" : "s");
+    return fmt::format("{} {}\n", verb, Counted(static_cast<int64_t>(sent), what));
   }));
   return ack.accepted();
 }

@@ -330,7 +330,7 @@ class DoctorTest(CtlTest):
         self.report(daemon, self.healthy(self.hashes_of(16)))
         found = self.findings(daemon, "--tokens", ",".join(map(str, range(64))), "--block-size", "16")
         self.assertEqual({finding["health"] for finding in found.values()}, {"ok"})
-        self.assertIn("in which replicas hold these tokens", found["blocks"]["found"])
+        self.assertIn("the first block of these tokens is held", found["blocks"]["found"])
 
     def test_not_ready(self):
         daemon = self.start("--warm-up", "1h")
@@ -351,7 +351,7 @@ class DoctorTest(CtlTest):
         self.report(daemon, self.healthy(self.hashes_of(16)))
         tokens = ",".join(map(str, range(64)))
         blocks = self.findings(daemon, "--tokens", tokens)["blocks"]
-        self.assertIn("in blocks of 16; the daemon hashes them in blocks of 32", blocks["found"])
+        self.assertIn("hold the first 16 of these tokens as a block; the daemon hashes blocks of 32", blocks["found"])
         self.assertIn("models.qwen.block_size to 16", blocks["mend"])
         self.assertEqual(self.findings(daemon, "--block-size", "16")["blocks"]["health"], "bad")
 
@@ -359,6 +359,34 @@ class DoctorTest(CtlTest):
         daemon = self.start()
         self.report(daemon, self.healthy())
         self.assertEqual(self.findings(daemon, "--tokens", "1 " * 64)["blocks"]["health"], "warning")
+
+    def test_a_policy_in_the_way_does_not_pass_for_tokens_that_nobody_holds(self):
+        for spec, reason in (("strategy: {requireChain: true}", "POLICY_REQUIRES_CHAIN"),
+                             ("minimumPrefixTokens: 100000, affinityRouting: Disabled", "NO_HINT"),
+                             ("strategy: {enableChainMatching: false}", "AFFINITY_HINT")):
+            daemon = self.start(policy=POLICY.replace("minimumMatchedTokens: 32", spec))
+            self.report(daemon, self.healthy(self.hashes_of(16)))
+            found = self.findings(daemon, "--tokens", ",".join(map(str, range(64, 200))))
+            self.assertIn("is not held, in any of the sizes", found["blocks"]["found"], spec)
+            found = self.findings(daemon, "--tokens", ",".join(map(str, range(64))))
+            self.assertIn("the first block of these tokens is held", found["blocks"]["found"], spec)
+            if reason != "AFFINITY_HINT":
+                self.assertIn(f"these tokens get {reason}: ", found["answer"]["found"])
+            daemon.stop()
+
+    def test_tokens_that_have_expired_and_tokens_shorter_than_a_block(self):
+        daemon = self.start(policy=POLICY.replace("1000h", "1ms"))
+        self.report(daemon, self.healthy(self.hashes_of(16)))
+        tokens = ",".join(map(str, range(64)))
+        blocks = self.findings(daemon, "--tokens", tokens)["blocks"]["found"]
+        self.assertTrue("has expired" in blocks or "is not held" in blocks, blocks)
+        self.assertIn("these 3 tokens are fewer", self.findings(daemon, "--tokens", "1,2,3")["blocks"]["found"])
+
+    def test_more_replicas_than_are_looked_at(self):
+        daemon = self.start()
+        self.report(daemon, [self.healthy()[0] | {"replica_id": f"vllm-{i}"} for i in range(300)])
+        self.assertEqual(self.findings(daemon)["leases"]["found"],
+                         "256 of 256 replicas that were looked at, out of 300, have a lease in force")
 
     def test_engines_that_fell_silent(self):
         daemon = self.start(policy=POLICY.replace("1000h", "1ms"))
@@ -371,8 +399,8 @@ class DoctorTest(CtlTest):
         daemon = self.start()
         self.report(daemon)
         found = self.findings(daemon)
-        self.assertEqual(found["leases"]["found"], "2 of 3 replicas have no lease in force")
-        self.assertEqual(found["stats"]["found"], "1 of 3 replicas have no stats in force")
+        self.assertEqual(found["leases"]["found"], "1 of 3 replicas has a lease in force")
+        self.assertEqual(found["stats"]["found"], "2 of 3 replicas have stats in force")
 
 
 class Terminal:
