@@ -1,10 +1,13 @@
 #include "ctl/output.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/strings/numbers.h"
 
@@ -82,9 +85,13 @@ std::string ToYaml(const ordered_json& value) {
   return text;
 }
 
+absl::Status CannotWriteOut() {
+  return absl::DataLossError(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+}
+
 absl::Status WriteOut(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  return written ? absl::OkStatus() : absl::DataLossError("standard output cannot be written");
+  return written ? absl::OkStatus() : CannotWriteOut();
 }
 
 absl::Status Print(OutputFormat format, const ordered_json& document,

@@ -22,7 +22,10 @@ std::string ToYaml(const nlohmann::ordered_json& value);
 absl::Status Print(OutputFormat format, const nlohmann::ordered_json& document,
                    const std::function<std::string(const Style& style)>& render);
 
-// Writes to standard output and flushes it. Error: DataLoss.
+// That standard output cannot be written: DataLoss.
+absl::Status CannotWriteOut();
+
+// Writes to standard output and flushes it. Error: CannotWriteOut().
 absl::Status WriteOut(const std::string& text);
 
 }  // namespace icache

@@ -229,11 +229,40 @@ class BehaviourTest(CtlTest):
 
     def test_files_that_say_nothing_usable_are_named(self):
         for name, text, flag in (("two-lines", "token-one\ntoken-two\n", "--token-file"), ("odd", "a\x01b", "--token-file"),
-                                 ("empty-token", "\n", "--token-file"), ("empty-ca", "", "--tls-ca")):
-            path = self.write(name, text)
+                                 ("empty-token", "\n", "--token-file"), ("empty-ca", "", "--tls-ca"),
+                                 ("junk-ca", "junk", "--tls-ca"), ("missing/ca", None, "--tls-ca")):
+            path = str(self.folder / name) if text is None else self.write(name, text)
             status, _, problems = self.run_ctl(None, "lookup", "--hash", "a1", flag, path)
             self.assertEqual(status, 2, name)
             self.assertIn(path, problems)
+        junk = self.write("junk", "junk")
+        status, _, problems = self.run_ctl(None, "lookup", "--hash", "a1", "--tls-ca", "system", "--tls-cert", junk,
+                                           "--tls-key", junk)
+        self.assertEqual((status, problems), (2, f"icachectl: {junk}: holds no PEM certificates, or broken ones\n"))
+
+    def test_text_that_is_no_utf_8_is_not_sent(self):
+        daemon = self.start()
+        for arguments, field in ((["lookup", "--hash", "a1", "--tenant", b"\xff"], "tenant_id"),
+                                 (["lookup", "--hash", "a1", "--candidate", b"a\xff"], "candidate_replica_ids"),
+                                 (["explain", "--text", b"\xff"], "prompt_text"),
+                                 (["state", "--model", b"\xff"], "model_id"),
+                                 (["watch", "--tenant", b"\xff"], "tenant_id"),
+                                 (["clear", "--replica", b"\xff"], "replica_id"),
+                                 (["report", '{"replica_id": "r"}', "--model", b"\xff"], "model_id")):
+            status, _, problems = self.run_ctl(daemon, *arguments)
+            self.assertEqual((status, problems), (2, f"icachectl: {field}: must be UTF-8\n"), arguments)
+
+    def test_output_that_cannot_be_written_exits_with_2(self):
+        daemon = self.start()
+        self.report(daemon)
+        for arguments in (["lookup", "--hashes", CHAIN], ["state", "-o", "json"], ["doctor", "-o", "yaml"], ["--help"],
+                          ["--version"], ["completion", "bash"], ["top", "--count", "1"], ["fingerprint", "1"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([BIN / "icachectl", *arguments], stdin=subprocess.DEVNULL, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, env=environment(daemon),
+                                      check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("standard output cannot be written: No space left", done.stderr)
 
     def test_a_config_file_out_of_reach_is_as_good_as_none(self):
         (self.folder / "loop").symlink_to(self.folder / "loop")
