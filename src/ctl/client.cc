@@ -12,6 +12,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
+#include "ctl/text.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "icache/base/status_macros.h"
 #include "icache/base/utf8.h"
@@ -111,13 +112,16 @@ class Client::Impl {
     context->set_deadline(absl::ToChronoTime(absl::Now() + settings_.Timeout()));
   }
 
-  const std::string& address() const { return settings_.address; }
+  // The error that `method` ended with `what`.
+  absl::Status Failed(const char* method, const std::string& what) const {
+    return absl::UnavailableError(fmt::format("{}: {}: {}", settings_.address, method, what));
+  }
 
   // The outcome of a call as what the operator should know and do. Every failure is Unavailable: whatever the daemon
   // makes of a call, it did not answer it.
   absl::Status Explained(const grpc::Status& status, const char* method) const {
     if (status.ok()) return absl::OkStatus();
-    const std::string said = fmt::format("{}: {}: {}", settings_.address, method, status.error_message());
+    const std::string said = fmt::format("{}: {}: {}", settings_.address, method, Visible(status.error_message()));
     const auto with_mend = [&](const char* mend) { return absl::UnavailableError(fmt::format("{}\n{}", said, mend)); };
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
@@ -192,16 +196,31 @@ absl::StatusOr<wire::Ack> Client::Report(absl::Span<const wire::CacheStateUpdate
   grpc::ClientContext context;
   impl_->Prepare(&context);
   impl_->Limit(&context);
+  // One operation after the other, but asynchronous: what waits by itself aborts when the answer is no Ack.
+  grpc::CompletionQueue queue;
+  const auto completes = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
   wire::Ack ack;
-  const auto stream = impl_->service_->ReportCacheState(&context, &ack);
-  // Where a write fails, the reason comes with Finish().
-  const bool all =
-      std::all_of(updates.begin(), updates.end(), [&](const auto& update) { return stream->Write(update); });
-  stream->WritesDone();
-  RETURN_IF_ERROR(impl_->Explained(stream->Finish(), "ReportCacheState"));
-  if (!all && ack.accepted()) {
-    return absl::UnavailableError(impl_->address() + ": ReportCacheState: the daemon did not take all updates");
+  grpc::Status status;
+  const auto stream = impl_->service_->AsyncReportCacheState(&context, &ack, &queue, nullptr);
+  // Where one fails, the reason comes with Finish().
+  bool taken = completes();
+  for (size_t i = 0; taken && i < updates.size(); ++i) {
+    stream->Write(updates[i], nullptr);
+    taken = completes();
   }
+  if (taken) {
+    stream->WritesDone(nullptr);
+    taken = completes();
+  }
+  stream->Finish(&status, nullptr);
+  const bool readable = completes();
+  RETURN_IF_ERROR(impl_->Explained(status, "ReportCacheState"));
+  if (!readable) return impl_->Failed("ReportCacheState", "the answer is no Ack");
+  if (!taken && ack.accepted()) return impl_->Failed("ReportCacheState", "the call ended before all updates were sent");
   return ack;
 }
 

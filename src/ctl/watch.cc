@@ -21,7 +21,7 @@ std::string EventText(OutputFormat format, const wire::CacheEvent& event) {
   const nlohmann::ordered_json json = ToJson(event);
   switch (format) {
     case OutputFormat::kJson:
-      return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      return ToJsonText(json) + "\n";
     case OutputFormat::kYaml:
       return "---\n" + ToYaml(json);
     case OutputFormat::kTable:

@@ -7,6 +7,7 @@ words. --update writes them anew; look at the difference before committing it.
 """
 
 import fcntl
+import http.server
 import json
 import os
 import pathlib
@@ -14,13 +15,17 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import unittest
+
+import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
@@ -66,6 +71,12 @@ def normalized(text, output):
     return re.sub(r"(?<=: )\d+\.\d+(?=,?\n)", lambda number: f"{float(number[0]):.2f}", text)
 
 
+ACCESS = """name: operators
+roles: [admin]
+tokens: [only-for-admins-0123456789]
+"""
+
+
 class Daemon:
     """An icached of its own, reachable by a socket in `folder`."""
 
@@ -96,6 +107,19 @@ def environment(daemon, **more):
     if daemon is not None:
         env |= {"ICACHECTL_ADDRESS": daemon.address, "ICACHECTL_HTTP_ADDRESS": f"127.0.0.1:{daemon.http_port}"}
     return env | more
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """The answer of something that is no icached."""
+    text = b"hello"
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        pass
 
 
 class CtlTest(unittest.TestCase):
@@ -307,6 +331,50 @@ class BehaviourTest(CtlTest):
         _, text, _ = self.run_ctl(daemon, "explain", "--hash", "a1")
         self.assertIn("\\x1b[2Jevil", text)
         self.assertNotIn("\x1b", text)
+
+    def test_any_name_makes_json_and_yaml(self):
+        daemon = self.start()
+        name = "a\x7f\x80\x85\x9b\u2028\ufeff\ufffe\uffff\u6a21\U0001f600"
+        self.report(daemon, [{"replica_id": name, "prefixes": [{"prefix_hash": "a1", "token_count": 64}]}])
+        text = self.run_ctl(daemon, "replicas", "-o", "json")[1]
+        self.assertEqual(json.loads(text)["replicas"][0]["replica_id"], name)
+        self.assertNotRegex(text, "[\x7f-\x9f\ufffe]")
+        text = self.run_ctl(daemon, "replicas", "-o", "yaml")[1]
+        self.assertEqual(yaml.safe_load(text)["replicas"][0]["replica_id"], name)
+
+    def test_top_of_what_is_no_daemon_exits_with_3(self):
+        daemon = self.start()
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--http-address",
+                                                  f"127.0.0.1:{other.server_port}")
+            other.shutdown()
+        self.assertEqual((status, text), (3, ""))
+        self.assertIn("is no page of icached's metrics", problems)
+
+    def test_top_bears_labels_that_are_no_utf_8(self):
+        daemon = self.start()
+        self.addCleanup(setattr, Page, "text", Page.text)
+        Page.text = (b"inferencecache_build_info 1\ninferencecache_index_entries 1\ninferencecache_index_holdings NaN\n"
+                     b'inferencecache_lookup_route_calls_total{reason_code="\xff"} 1\n')
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--interval", "100ms", "-o", "json",
+                                                  "--http-address", f"127.0.0.1:{other.server_port}")
+            other.shutdown()
+        self.assertEqual(status, 0, problems)
+        figures = json.loads(text)
+        self.assertEqual((figures["prefixes"], figures["entries"]), (1, 0))
+        self.assertEqual(figures["calls_per_s_by_reason"], {"\ufffd": 0})
+
+    def test_top_shows_the_metrics_to_whom_the_state_is_refused(self):
+        access = self.write("access.yaml", ACCESS)
+        token = self.write("token", "only-for-admins-0123456789")
+        daemon = self.start("--access-path", access)
+        status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--interval", "100ms", "-o", "json",
+                                              "--token-file", token)
+        self.assertEqual(status, 0, problems)
+        self.assertIn("GetCacheState", json.loads(text)["replicas_problem"])
 
     def test_a_narrow_table_is_stacked_and_loses_nothing(self):
         daemon = self.start()
@@ -530,6 +598,23 @@ class TerminalTest(CtlTest):
         self.assertTrue(terminal.read_until(lambda text: "/metrics: " in text))
         terminal.type("q")
         self.assertEqual(terminal.end(), 0)
+
+    def test_top_puts_the_screen_back_whichever_signal_ends_it(self):
+        daemon = self.start()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            terminal = self.top(daemon)
+            os.kill(terminal.pid, number)
+            self.assertEqual(terminal.end(), 0, number)
+            self.assertTrue(terminal.text.endswith("\x1b[?25h\x1b[?1049l"), number)
+
+    def test_top_can_be_interrupted_before_it_has_a_screen(self):
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            terminal = Terminal(None, "top", "--timeout", "1h", "--http-address", f"127.0.0.1:{deaf.getsockname()[1]}")
+            connection, _ = deaf.accept()
+            connection.recv(1)
+            terminal.type("\x03")
+            self.assertEqual(terminal.end(), -signal.SIGINT)
+            connection.close()
 
     def test_watch_waits_until_it_is_interrupted(self):
         daemon = self.start()
