@@ -198,6 +198,13 @@ class GoldenTest(CtlTest):
         self.check(daemon, "policies-diff-daemon", "policies", "diff", new, status=1)
         self.assertEqual(self.run_ctl(daemon, "policies", "diff", old)[:2], (0, "no difference\n"))
 
+    def test_a_ttl_below_a_microsecond_is_not_the_default(self):
+        tiny = self.write("tiny.yaml", POLICY.replace("1000h", "500ns"))
+        daemon = self.start()
+        status, text, _ = self.run_ctl(daemon, "policies", "diff", tiny, "-o", "json")
+        self.assertEqual(status, 1)
+        self.assertEqual(json.loads(text), [{"tenant": "team-a", "field": "evictionTTL", "old": "1000h", "new": "1us"}])
+
     def test_fingerprint(self):
         tokens = " ".join(map(str, range(1, 41)))
         self.check(None, "fingerprint", "fingerprint", "-", stdin=tokens)
