@@ -271,7 +271,9 @@ absl::Status Client::Watch(const wire::StreamEventsRequest& request, const std::
   bool ok = false;
   while (queue.Next(&rest, &ok)) {
   }
-  return stopped ? absl::OkStatus() : impl_->Explained(status, "StreamCacheEvents");
+  if (stopped) return absl::OkStatus();
+  if (status.ok()) return impl_->Failed("StreamCacheEvents", "the stream ended, or brought what is no event");
+  return impl_->Explained(status, "StreamCacheEvents");
 }
 
 }  // namespace icache

@@ -81,6 +81,9 @@ TEST_F(ClientTest, AnAnswerThatIsNoMessageIsAnErrorOfTheDaemon) {
   ASSERT_THAT(client, IsOk());
   EXPECT_THAT((*client)->Lookup({}), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_THAT((*client)->Report(std::vector<wire::CacheStateUpdate>(3)), StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT((*client)->Watch(
+                  {}, [] {}, [](const wire::CacheEvent&) {}, [] { return false; }),
+              StatusIs(absl::StatusCode::kUnavailable));
   server_->Shutdown();
 }
 
