@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What takes longer than .ci/run may; to be run before an issue is called done. Random lives of the index from fresh seeds,
-# the daemon under load with sanitizers, long fuzzing, clang-tidy over everything.
+# the daemon under load, for its memory and with sanitizers, long fuzzing, clang-tidy over everything.
 #
 #   ICACHE_LONG_SECONDS   how long each of the random runs, the loads and the fuzzers lasts; default: 600
+#   ICACHE_SOAK_SECONDS   how long the soak lasts; default: 1200
 source "$(dirname "${BASH_SOURCE[0]}")/../deploy/lib.sh"
 
 readonly seconds=${ICACHE_LONG_SECONDS:-600}
@@ -28,6 +29,7 @@ step "packages" deploy/install-deps.sh build test ci
 step "build (release)" build release
 step "random index (release)" random_index release
 step "long life of the index" build/release/bin/long_life
+step "soak (release)" tests/soak.py --bin build/release/bin --seconds "${ICACHE_SOAK_SECONDS:-1200}"
 for sanitizer in asan tsan; do
   step "build ($sanitizer)" build "$sanitizer" icached prefix_index_random_test
   step "load ($sanitizer)" load "$sanitizer"

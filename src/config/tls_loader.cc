@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "icache/base/status_macros.h"
+#include "icache/config/file.h"
 
 namespace icache {
 namespace {
@@ -86,6 +87,15 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFile
   if (!files.enabled()) return nullptr;
   ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));
   return ParseTlsIdentity(read);
+}
+
+absl::StatusOr<std::string> LoadCertificates(const std::string& path) {
+  const absl::Cleanup forget_errors = [] { ERR_clear_error(); };
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileSetBytes);
+  const TextFile file{path, text.ok() ? *std::move(text) : ""};
+  if (!text.ok()) return Refuse(file, std::string(text.status().message()).c_str());
+  RETURN_IF_ERROR(ReadCertificates(file).status());
+  return file.text;
 }
 
 }  // namespace icache

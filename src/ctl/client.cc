@@ -1,18 +1,23 @@
 #include "ctl/client.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.h>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
+#include "ctl/text.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "icache/base/status_macros.h"
+#include "icache/base/utf8.h"
 #include "icache/config/file.h"
+#include "icache/config/tls_loader.h"
 #include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
@@ -21,27 +26,57 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 
-absl::StatusOr<std::string> ReadNamed(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
-  if (!text.ok()) {
-    return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(text.status().message())));
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  absl::StatusOr<std::string> token = ReadFile(path, kMaxFileBytes);
+  if (!token.ok()) {
+    return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(token.status().message())));
   }
-  // gRPC takes nothing for leave to trust or to show something else.
-  if (text->empty()) return absl::InvalidArgumentError(path + ": is empty");
-  return text;
+  absl::StripAsciiWhitespace(&*token);
+  const bool visible = std::all_of(token->begin(), token->end(), [](char each) { return absl::ascii_isgraph(each); });
+  if (token->empty() || !visible) {
+    return absl::InvalidArgumentError(path + ": must hold one token of visible ASCII characters");
+  }
+  return token;
 }
 
+// The files are tried here, since gRPC would say of bad ones that the daemon cannot be reached.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> CredentialsOf(const Settings& settings) {
   if (settings.tls_ca.empty()) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
   if (settings.tls_ca != "system") {
-    ASSIGN_OR_RETURN(options.pem_root_certs, ReadNamed(settings.tls_ca));
+    ASSIGN_OR_RETURN(options.pem_root_certs, LoadCertificates(settings.tls_ca));
   }
   if (!settings.tls_cert.empty()) {
-    ASSIGN_OR_RETURN(options.pem_cert_chain, ReadNamed(settings.tls_cert));
-    ASSIGN_OR_RETURN(options.pem_private_key, ReadNamed(settings.tls_key));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const TlsIdentity> own,
+                     LoadTlsIdentity({settings.tls_cert, settings.tls_key, /*client_ca=*/""}));
+    options.pem_cert_chain = own->certificate_chain;
+    options.pem_private_key = own->private_key;
   }
   return grpc::SslCredentials(options);
+}
+
+// InvalidArgument, led by the path to the field, when a text of `message` is no UTF-8: the wire does not carry it.
+absl::Status CheckTexts(const google::protobuf::Message& message, const std::string& path = "") {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* const field : fields) {
+    const std::string name = path + field->name();
+    const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
+        RETURN_IF_ERROR(CheckTexts(field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
+                                                        : reflection.GetMessage(message, field),
+                                   name + "."));
+      } else if (field->type() == FieldDescriptor::TYPE_STRING &&
+                 !IsUtf8(field->is_repeated() ? reflection.GetRepeatedString(message, field, i)
+                                              : reflection.GetString(message, field))) {
+        return absl::InvalidArgumentError(name + ": must be UTF-8");
+      }
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -55,14 +90,17 @@ class Client::Impl {
         ops_(ops::Ops::NewStub(channel)),
         health_(grpc::health::v1::Health::NewStub(channel)) {}
 
-  // One unary call: `call(context, response)`.
-  template <typename Response, typename Call>
-  absl::StatusOr<Response> Unary(const char* method, Call call) const {
+  // One unary call of `method`, which is `call` of `stub`.
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Unary(const char* method, Stub& stub,
+                                 grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
+                                 const Request& request) const {
+    RETURN_IF_ERROR(CheckTexts(request));
     grpc::ClientContext context;
     Prepare(&context);
     Limit(&context);
     Response response;
-    RETURN_IF_ERROR(Explained(call(&context, &response), method));
+    RETURN_IF_ERROR(Explained((stub.*call)(&context, request, &response), method));
     return response;
   }
 
@@ -74,13 +112,17 @@ class Client::Impl {
     context->set_deadline(absl::ToChronoTime(absl::Now() + settings_.Timeout()));
   }
 
-  // The outcome of a call as what the operator should know and do.
+  // The error that `method` ended with `what`.
+  absl::Status Failed(const char* method, const std::string& what) const {
+    return absl::UnavailableError(fmt::format("{}: {}: {}", settings_.address, method, what));
+  }
+
+  // The outcome of a call as what the operator should know and do. Every failure is Unavailable: whatever the daemon
+  // makes of a call, it did not answer it.
   absl::Status Explained(const grpc::Status& status, const char* method) const {
     if (status.ok()) return absl::OkStatus();
-    const std::string said = fmt::format("{}: {}: {}", settings_.address, method, status.error_message());
-    const auto with_mend = [&](const char* mend) {
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()), fmt::format("{}\n{}", said, mend));
-    };
+    const std::string said = fmt::format("{}: {}: {}", settings_.address, method, Visible(status.error_message()));
+    const auto with_mend = [&](const char* mend) { return absl::UnavailableError(fmt::format("{}\n{}", said, mend)); };
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE:
         return with_mend(
@@ -100,7 +142,7 @@ class Client::Impl {
       case grpc::StatusCode::RESOURCE_EXHAUSTED:
         return with_mend("The daemon is at a limit: try again, or ask for less.");
       default:
-        return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
+        return absl::UnavailableError(said);
     }
   }
 
@@ -116,12 +158,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const Settings& settings)
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   std::string token;
   if (!settings.token_file.empty()) {
-    ASSIGN_OR_RETURN(token, ReadNamed(settings.token_file));
-    absl::StripAsciiWhitespace(&token);
-    const bool visible = std::all_of(token.begin(), token.end(), [](char each) { return absl::ascii_isgraph(each); });
-    if (token.empty() || !visible) {
-      return absl::InvalidArgumentError(settings.token_file + ": must hold one token of visible ASCII characters");
-    }
+    ASSIGN_OR_RETURN(token, ReadToken(settings.token_file));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, CredentialsOf(settings));
   grpc::ChannelArguments arguments;
@@ -135,15 +172,11 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<wire::LookupRouteResponse> Client::Lookup(const wire::LookupRouteRequest& request) const {
-  return impl_->Unary<wire::LookupRouteResponse>("LookupRoute", [&](auto* context, auto* response) {
-    return impl_->service_->LookupRoute(context, request, response);
-  });
+  return impl_->Unary("LookupRoute", *impl_->service_, &wire::InferenceCache::Stub::LookupRoute, request);
 }
 
 absl::StatusOr<ops::ExplainRouteResponse> Client::Explain(const wire::LookupRouteRequest& request) const {
-  return impl_->Unary<ops::ExplainRouteResponse>("ExplainRoute", [&](auto* context, auto* response) {
-    return impl_->ops_->ExplainRoute(context, request, response);
-  });
+  return impl_->Unary("ExplainRoute", *impl_->ops_, &ops::Ops::Stub::ExplainRoute, request);
 }
 
 absl::StatusOr<wire::GetCacheStateResponse> Client::CacheState(const std::string& tenant,
@@ -151,44 +184,58 @@ absl::StatusOr<wire::GetCacheStateResponse> Client::CacheState(const std::string
   wire::GetCacheStateRequest request;
   request.set_tenant_id(tenant);
   request.set_model_id(model);
-  return impl_->Unary<wire::GetCacheStateResponse>("GetCacheState", [&](auto* context, auto* response) {
-    return impl_->service_->GetCacheState(context, request, response);
-  });
+  return impl_->Unary("GetCacheState", *impl_->service_, &wire::InferenceCache::Stub::GetCacheState, request);
 }
 
 absl::StatusOr<wire::Ack> Client::Publish(const wire::CacheEvent& event) const {
-  return impl_->Unary<wire::Ack>("PublishEvent", [&](auto* context, auto* response) {
-    return impl_->service_->PublishEvent(context, event, response);
-  });
+  return impl_->Unary("PublishEvent", *impl_->service_, &wire::InferenceCache::Stub::PublishEvent, event);
 }
 
-absl::StatusOr<wire::Ack> Client::Report(absl::FunctionRef<bool(wire::CacheStateUpdate* update)> next) const {
+absl::StatusOr<wire::Ack> Client::Report(absl::Span<const wire::CacheStateUpdate> updates) const {
+  for (const wire::CacheStateUpdate& update : updates) RETURN_IF_ERROR(CheckTexts(update));
   grpc::ClientContext context;
   impl_->Prepare(&context);
   impl_->Limit(&context);
+  // One operation after the other, but asynchronous: what waits by itself aborts when the answer is no Ack.
+  grpc::CompletionQueue queue;
+  const auto completes = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
   wire::Ack ack;
-  const auto stream = impl_->service_->ReportCacheState(&context, &ack);
-  wire::CacheStateUpdate update;
-  while (next(&update)) {
-    if (!stream->Write(update)) break;  // the reason comes with Finish()
-    update.Clear();
+  grpc::Status status;
+  const auto stream = impl_->service_->AsyncReportCacheState(&context, &ack, &queue, nullptr);
+  // Where one fails, the reason comes with Finish().
+  bool taken = completes();
+  for (size_t i = 0; taken && i < updates.size(); ++i) {
+    stream->Write(updates[i], nullptr);
+    taken = completes();
   }
-  stream->WritesDone();
-  RETURN_IF_ERROR(impl_->Explained(stream->Finish(), "ReportCacheState"));
+  if (taken) {
+    stream->WritesDone(nullptr);
+    taken = completes();
+  }
+  stream->Finish(&status, nullptr);
+  const bool readable = completes();
+  RETURN_IF_ERROR(impl_->Explained(status, "ReportCacheState"));
+  if (!readable) return impl_->Failed("ReportCacheState", "the answer is no Ack");
+  if (!taken && ack.accepted()) return impl_->Failed("ReportCacheState", "the call ended before all updates were sent");
   return ack;
 }
 
 absl::StatusOr<bool> Client::IsServing() const {
-  const auto response = impl_->Unary<grpc::health::v1::HealthCheckResponse>("Check", [&](auto* context, auto* answer) {
-    return impl_->health_->Check(context, grpc::health::v1::HealthCheckRequest(), answer);
-  });
-  if (!response.ok()) return response.status();
-  return response->status() == grpc::health::v1::HealthCheckResponse::SERVING;
+  using Health = grpc::health::v1::Health;
+  ASSIGN_OR_RETURN(
+      const grpc::health::v1::HealthCheckResponse response,
+      impl_->Unary("Check", *impl_->health_, &Health::Stub::Check, grpc::health::v1::HealthCheckRequest()));
+  return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
 absl::Status Client::Watch(const wire::StreamEventsRequest& request, const std::function<void()>& on_open,
                            const std::function<void(const wire::CacheEvent&)>& on_event,
                            const std::function<bool()>& stopping) const {
+  RETURN_IF_ERROR(CheckTexts(request));
   constexpr absl::Duration kLook = absl::Milliseconds(100);
   grpc::ClientContext context;
   impl_->Prepare(&context);
@@ -224,7 +271,9 @@ absl::Status Client::Watch(const wire::StreamEventsRequest& request, const std::
   bool ok = false;
   while (queue.Next(&rest, &ok)) {
   }
-  return stopped ? absl::OkStatus() : impl_->Explained(status, "StreamCacheEvents");
+  if (stopped) return absl::OkStatus();
+  if (status.ok()) return impl_->Failed("StreamCacheEvents", "the stream ended, or brought what is no event");
+  return impl_->Explained(status, "StreamCacheEvents");
 }
 
 }  // namespace icache

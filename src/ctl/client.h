@@ -1,16 +1,17 @@
 // Client: the calls that icachectl makes, one at a time. The only part of it that knows gRPC.
 //
-// Calls block until the answer is there or the settings' timeout has passed. Their errors are for the operator: each
-// says what to do about it.
+// Calls block until the answer is there or the settings' timeout has passed. Their errors are for the operator, and say
+// what to do: InvalidArgument when the request holds text that is no UTF-8, which is not sent, and Unavailable for all
+// that the daemon or the way to it makes fail.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ctl/settings.h"
 #include "inferencecache/ops/v1alpha1/ops.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.pb.h"
@@ -23,7 +24,7 @@ namespace wire = ::inferencecache::v1alpha1;
 // Thread-safe.
 class Client {
  public:
-  // Connects at the first call. Errors: InvalidArgument for a file of the settings that cannot be read.
+  // Connects at the first call. Errors: InvalidArgument for a file of the settings that cannot be used.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const Settings& settings);
   ~Client();
   Client(const Client&) = delete;
@@ -33,8 +34,8 @@ class Client {
   absl::StatusOr<ops::ExplainRouteResponse> Explain(const wire::LookupRouteRequest& request) const;
   absl::StatusOr<wire::GetCacheStateResponse> CacheState(const std::string& tenant, const std::string& model) const;
   absl::StatusOr<wire::Ack> Publish(const wire::CacheEvent& event) const;
-  // Sends what `next` puts into its message until it returns false. The timeout holds for all of it.
-  absl::StatusOr<wire::Ack> Report(absl::FunctionRef<bool(wire::CacheStateUpdate* update)> next) const;
+  // On one stream; the timeout holds for all of it.
+  absl::StatusOr<wire::Ack> Report(absl::Span<const wire::CacheStateUpdate> updates) const;
   // Whether the daemon's health service says SERVING.
   absl::StatusOr<bool> IsServing() const;
 

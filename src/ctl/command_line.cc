@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <deque>
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -77,17 +78,23 @@ class CommandLine {
       }
       app_.parse(std::move(arguments));
     } catch (const CLI::ParseError& error) {
-      return app_.exit(error) == 0 ? 0 : kExitUsage;
+      if (app_.exit(error) != 0) return kExitUsage;
+      return Exit(std::cout.flush() ? absl::OkStatus() : CannotWriteOut());
     }
     const absl::StatusOr<Settings> settings =
         ResolveSettings(std::vector<GivenSetting>(given_.begin(), given_.end()), config_path_);
     const absl::StatusOr<bool> answer = settings.ok() ? verb_(*settings) : settings.status();
-    if (answer.ok()) return *answer ? 0 : kExitNegative;
-    fmt::print(stderr, "icachectl: {}\n", std::string(answer.status().message()));
-    return absl::IsInvalidArgument(answer.status()) ? kExitUsage : kExitUnreachable;
+    return answer.ok() && !*answer ? kExitNegative : Exit(answer.status());
   }
 
  private:
+  // The exit status for `status`; says what an error is about.
+  static int Exit(const absl::Status& status) {
+    if (status.ok()) return 0;
+    fmt::print(stderr, "icachectl: {}\n", std::string(status.message()));
+    return absl::IsUnavailable(status) ? kExitUnreachable : kExitUsage;
+  }
+
   // `parent`'s sub-command `name`, which does `verb`.
   CLI::App* Add(CLI::App* parent, const std::string& name, const std::string& help, Verb verb) {
     CLI::App* const sub = parent->add_subcommand(name, help);

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +17,7 @@
 #include "ctl/output.h"
 #include "ctl/table.h"
 #include "ctl/text.h"
+#include "icache/base/block_hash.h"
 #include "icache/base/status_macros.h"
 #include "icache/fingerprint/fingerprint.h"
 
@@ -47,6 +52,7 @@ class Judgement {
       CheckStats();
     }
     CheckBlockSize();
+    CheckAnswer();
     return std::move(findings_);
   }
 
@@ -74,7 +80,10 @@ class Judgement {
   void CheckClock() {
     const absl::Duration skew = absl::FromUnixMicros(daemon_.time_us()) - facts_.local_time;
     const absl::Duration shown = absl::AbsDuration(skew);
-    if (shown <= kMaxSkew + facts_.round_trip) return Ok("clock", "the daemon's agrees with this host's");
+    const absl::Duration allowed = kMaxSkew + facts_.round_trip;
+    if (shown <= allowed) {
+      return Ok("clock", fmt::format("the daemon's agrees with this host's to within {}", AgeText(allowed)));
+    }
     Warn("clock",
          fmt::format("the daemon's is {} {} this host's", AgeText(shown),
                      skew > absl::ZeroDuration() ? "ahead of" : "behind"),
@@ -100,65 +109,115 @@ class Judgement {
     } else if (!scope_.hash_scheme_known()) {
       unknown("hash scheme", "--scheme", settings.scheme, Join(scope_.hash_schemes(), scope_.names_omitted()));
     } else {
-      Ok("names", fmt::format("{} / {} / {}: {} replicas present", Visible(settings.tenant), Visible(settings.model),
-                              Visible(settings.scheme), scope_.replicas_present()));
+      Ok("names", fmt::format("{} / {} / {}: {} present", Visible(settings.tenant), Visible(settings.model),
+                              Visible(settings.scheme), Counted(scope_.replicas_present(), "replica")));
       return true;
     }
     return false;
   }
 
   void CheckObservations() {
-    const absl::Duration age = Age(scope_.last_observation_us());
-    const std::string found = fmt::format("the model's last update came {} ago", AgeText(age));
-    if (age < Ttl() / 2) return Ok("reports", found);
     const std::string mend = "Check that the engines and their icache-bridge run and reach this daemon.";
-    if (age < Ttl()) return Warn("reports", found + ", over half the TTL", mend);
-    Bad("reports", found + ", longer than the TTL: all that is held is dead", mend);
+    if (scope_.last_observation_us() == 0)
+      return Warn("reports", "no update of the model has come, for any tenant", mend);
+    const absl::Duration age = Age(scope_.last_observation_us());
+    const std::string found = fmt::format("the model's last update, for whichever tenant, came {} ago", AgeText(age));
+    if (age < Ttl() / 2) return Ok("reports", found);
+    const std::string ttl = absl::FormatDuration(Ttl());
+    if (age < Ttl()) return Warn("reports", fmt::format("{}, over half the TTL of {}", found, ttl), mend);
+    Bad("reports", fmt::format("{}, longer than the TTL of {}", found, ttl), mend);
   }
 
   void CheckLeases() {
-    int64_t without = 0;
-    for (const ops::Replica& replica : scope_.replicas()) {
-      if (replica.lease_us() == 0 || Age(replica.lease_us()) >= Ttl()) ++without;
-    }
-    if (without == 0) return Ok("leases", "every replica renews its lease");
-    Warn("leases", fmt::format("{} of {} replicas have no lease in force", without, scope_.replicas_size()),
-         "Let reporters send retains_all within the TTL; engines announce a block once, so the hottest expire first.");
+    CheckReplicas("leases", "a lease in force", &ops::Replica::lease_us,
+                  "Let reporters send retains_all within the TTL; engines announce a block once, so the hottest expire "
+                  "first.");
   }
 
   void CheckStats() {
-    int64_t without = 0;
-    for (const ops::Replica& replica : scope_.replicas()) {
-      if (replica.stats_reported_us() == 0 || Age(replica.stats_reported_us()) >= Ttl()) ++without;
-    }
-    if (without == 0) return Ok("stats", "every replica reports stats");
-    Warn("stats", fmt::format("{} of {} replicas have no stats in force", without, scope_.replicas_size()),
-         "Set metrics_url of the engines in icache-bridge: without stats pressure counts as 0.");
+    CheckReplicas("stats", "stats in force", &ops::Replica::stats_reported_us,
+                  "Set metrics_url of the engines in icache-bridge: without stats pressure counts as 0.");
+  }
+
+  // Whether replicas have `what`, which they have reported at `time_us` (0 = never) and which lasts for a TTL.
+  void CheckReplicas(const char* check, const char* what, int64_t (ops::Replica::*time_us)() const, const char* mend) {
+    const int64_t listed = scope_.replicas_size();
+    if (listed == 0) return;
+    const int64_t with = std::count_if(scope_.replicas().begin(), scope_.replicas().end(), [&](const auto& replica) {
+      return (replica.*time_us)() != 0 && Age((replica.*time_us)()) < Ttl();
+    });
+    const std::string looked_at =
+        listed == scope_.replicas_present()
+            ? Counted(listed, "replica")
+            : fmt::format("{} that {} looked at, out of {},", Counted(listed, "replica"), listed == 1 ? "was" : "were",
+                          WithCommas(scope_.replicas_present()));
+    const std::string found = fmt::format("{} of {} {} {}", with, looked_at, with == 1 ? "has" : "have", what);
+    if (with == listed) return Ok(check, found);
+    Warn(check, found, mend);
   }
 
   void CheckBlockSize() {
     const std::string model = Visible(facts_.settings.model);
-    if (facts_.matching_block_size.has_value()) {
-      return Bad(
-          "blocks",
-          fmt::format("replicas hold these tokens in blocks of {}; the daemon hashes them in blocks of {}",
-                      *facts_.matching_block_size, daemon_.block_size()),
-          fmt::format("Set models.{}.block_size to {} in the daemon's config.", model, *facts_.matching_block_size));
+    const int32_t used = daemon_.block_size();
+    const auto held = std::find_if(facts_.probes.begin(), facts_.probes.end(), std::mem_fn(&BlockProbe::held));
+    if (held != facts_.probes.end() && held->block_size != used) {
+      return Bad("blocks",
+                 fmt::format("replicas hold the first {} of these tokens as a block; the daemon hashes blocks of {}",
+                             held->block_size, used),
+                 fmt::format("Set models.{}.block_size to {} in the daemon's config.", model, held->block_size));
     }
-    if (facts_.expected_block_size.has_value() && *facts_.expected_block_size != daemon_.block_size()) {
+    if (facts_.expected_block_size.has_value() && *facts_.expected_block_size != used) {
       return Bad(
           "blocks",
-          fmt::format("the daemon hashes token ids of the model in blocks of {}, not of {}", daemon_.block_size(),
+          fmt::format("the daemon hashes token ids of the model in blocks of {}, not of {}", used,
                       *facts_.expected_block_size),
           fmt::format("Set models.{}.block_size in the daemon's config to what engines and gateways use.", model));
     }
-    const std::string size = fmt::format("token ids are hashed in blocks of {}", daemon_.block_size());
-    if (!facts_.tokens_given) return Ok("blocks", size);
-    for (const ops::Match& match : facts_.explanation.matches()) {
-      if (match.matched_blocks() > 0) return Ok("blocks", size + ", in which replicas hold these tokens");
+    const std::string size = fmt::format("token ids are hashed in blocks of {}", used);
+    if (facts_.probes.empty()) return Ok("blocks", size);
+    if (held != facts_.probes.end()) return Ok("blocks", size + "; the first block of these tokens is held");
+    CheckWhatIsNotHeld(size);
+  }
+
+  // No probe has found the first block alive. `size` says how the daemon hashes.
+  void CheckWhatIsNotHeld(const std::string& size) {
+    for (const BlockProbe& probe : facts_.probes) {
+      if (!probe.asked) {
+        return Warn(
+            "blocks",
+            fmt::format("{}; whether these tokens are held was not found out: {}", size, Visible(probe.because)),
+            "Mend what icachectl explain says of these tokens, and ask again.");
+      }
     }
-    Warn("blocks", size + ", in which nobody holds these tokens, nor in any other usual size",
+    for (const BlockProbe& probe : facts_.probes) {
+      if (!probe.expired) continue;
+      return Warn(
+          "blocks",
+          fmt::format("{}; the first block of these tokens, of {}, is held, but has expired", size, probe.block_size),
+          "Check that engines report and renew their leases within the TTL.");
+    }
+    std::string sizes;
+    for (const BlockProbe& probe : facts_.probes) {
+      sizes += (sizes.empty() ? "" : ", ") + std::to_string(probe.block_size);
+    }
+    if (facts_.token_count < static_cast<size_t>(daemon_.block_size())) {
+      return Warn("blocks",
+                  fmt::format("{}; these {} tokens are fewer, and not held in blocks of {} either", size,
+                              facts_.token_count, sizes),
+                  fmt::format("Give --tokens at least {} token ids.", daemon_.block_size()));
+    }
+    Warn("blocks", fmt::format("{}; the first block of these tokens is not held, in any of the sizes {}", size, sizes),
          "Check that engines report the same token ids: same tokenizer, template and adapter.");
+  }
+
+  // What a gateway would be answered.
+  void CheckAnswer() {
+    if (facts_.token_count == 0) return;
+    const std::string& reason = facts_.explanation.answer().reason_code();
+    const std::string found =
+        fmt::format("these tokens get {}: {}", Visible(reason), Visible(facts_.explanation.because()));
+    if (reason == "PREFIX_MATCH") return Ok("answer", found);
+    Warn("answer", found, "icachectl explain with these tokens tells every step.");
   }
 
   absl::Duration Age(int64_t then_us) const { return absl::Microseconds(daemon_.time_us() - then_us); }
@@ -227,19 +286,44 @@ std::string FindingsText(const std::vector<Finding>& findings, const Style& styl
   return text;
 }
 
-// A block size other than `used` in whose blocks replicas hold the beginning of `token_ids`.
-absl::StatusOr<std::optional<int32_t>> FindBlockSize(const Client& client, const wire::LookupRouteRequest& names,
-                                                     const std::vector<uint32_t>& token_ids, int32_t used) {
-  for (const int32_t size : kLikelyBlockSizes) {
-    if (size == used || token_ids.size() < static_cast<size_t>(size)) continue;
-    wire::LookupRouteRequest request = names;
-    request.clear_token_ids();
-    request.add_block_hashes_u64(ContentHash(absl::MakeConstSpan(token_ids).first(static_cast<size_t>(size))));
-    request.set_tokens_per_block(size);
-    ASSIGN_OR_RETURN(const ops::ExplainRouteResponse explanation, client.Explain(request));
-    if (!explanation.matches().empty()) return size;
+// What is held of the first block of `token_ids`, if it has `size` of them. Asks by the block's hash, so that neither
+// the daemon's block size nor a policy that requires chains is in the way, and for as many tokens as the policy wants.
+absl::StatusOr<BlockProbe> Probe(const Client& client, wire::LookupRouteRequest request, const ops::Policy& policy,
+                                 const std::vector<uint32_t>& token_ids, int32_t size) {
+  const uint64_t hash = ContentHash(absl::MakeConstSpan(token_ids).first(static_cast<size_t>(size)));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  const auto tokens = static_cast<int32_t>(std::clamp<int64_t>(policy.minimum_prefix_tokens(), size, kMost));
+  request.clear_token_ids();
+  if (policy.enable_chain_matching()) {
+    request.add_block_hashes_u64(hash);
+    request.set_tokens_per_block(tokens);
+  } else {
+    request.mutable_prefix_hash()->resize(kPackedHashBytes);
+    StoreBigEndian64(hash, request.mutable_prefix_hash()->data());
+    request.set_prefix_token_count(tokens);
   }
-  return std::nullopt;
+  ASSIGN_OR_RETURN(const ops::ExplainRouteResponse explanation, client.Explain(request));
+  BlockProbe probe = {.block_size = size, .asked = explanation.index_consulted(), .because = explanation.because()};
+  for (const ops::Match& match : explanation.matches()) {
+    (match.outcome() == ops::EXPIRED ? probe.expired : probe.held) = true;
+  }
+  return probe;
+}
+
+absl::StatusOr<std::vector<BlockProbe>> ProbeBlocks(const Client& client, const wire::LookupRouteRequest& request,
+                                                    const ops::ExplainRouteResponse& explanation,
+                                                    const std::vector<uint32_t>& token_ids) {
+  std::vector<int32_t> sizes = {explanation.daemon().block_size()};
+  std::copy_if(kLikelyBlockSizes.begin(), kLikelyBlockSizes.end(), std::back_inserter(sizes),
+               [used = sizes[0]](int32_t size) { return size != used; });
+  std::vector<BlockProbe> probes;
+  for (const int32_t size : sizes) {
+    if (token_ids.size() < static_cast<size_t>(size)) continue;
+    ASSIGN_OR_RETURN(BlockProbe probe, Probe(client, request, explanation.policy(), token_ids, size));
+    probes.push_back(std::move(probe));
+    if (probes.back().held) break;
+  }
+  return probes;
 }
 
 absl::StatusOr<DoctorFacts> Gather(const Settings& settings, const std::vector<uint32_t>& token_ids,
@@ -247,7 +331,7 @@ absl::StatusOr<DoctorFacts> Gather(const Settings& settings, const std::vector<u
   DoctorFacts facts;
   facts.settings = settings;
   facts.version = ICACHE_VERSION;
-  facts.tokens_given = !token_ids.empty();
+  facts.token_count = token_ids.size();
   if (block_size > 0) facts.expected_block_size = block_size;
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));
   ASSIGN_OR_RETURN(facts.serving, client->IsServing());
@@ -261,9 +345,8 @@ absl::StatusOr<DoctorFacts> Gather(const Settings& settings, const std::vector<u
   ASSIGN_OR_RETURN(facts.explanation, client->Explain(request));
   facts.round_trip = absl::Now() - asked_at;
   facts.local_time = asked_at + facts.round_trip / 2;
-  if (facts.tokens_given && facts.explanation.matches().empty()) {
-    ASSIGN_OR_RETURN(facts.matching_block_size,
-                     FindBlockSize(*client, request, token_ids, facts.explanation.daemon().block_size()));
+  if (facts.explanation.scope().hash_scheme_known()) {
+    ASSIGN_OR_RETURN(facts.probes, ProbeBlocks(*client, request, facts.explanation, token_ids));
   }
   return facts;
 }

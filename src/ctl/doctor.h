@@ -22,6 +22,15 @@ struct Finding {
   std::string mend;  // what to do; "" when all is well
 };
 
+// What is held of a prompt's first block, if blocks have so many tokens.
+struct BlockProbe {
+  int32_t block_size = 0;
+  bool asked = false;    // false: the lookup ended before the index was consulted
+  std::string because;   // why it ended as it did
+  bool held = false;     // by a replica, alive
+  bool expired = false;  // by a replica, but dead
+};
+
 // What the doctor knows when it judges.
 struct DoctorFacts {
   Settings settings;
@@ -29,11 +38,13 @@ struct DoctorFacts {
   bool serving = false;
   absl::Time local_time;      // half-way through the call that brought `explanation`
   absl::Duration round_trip;  // of that call
-  // The daemon's, of a lookup of the settings' names and, if there are some, `tokens_given` token ids.
+  // The daemon's, of a lookup of the settings' names and, if there are some, `token_count` token ids.
   inferencecache::ops::v1alpha1::ExplainRouteResponse explanation;
-  bool tokens_given = false;
+  size_t token_count = 0;
   std::optional<int32_t> expected_block_size;  // what the operator's gateway uses
-  std::optional<int32_t> matching_block_size;  // another one, at which replicas hold the tokens
+  // Of those tokens, where the scope is known: the daemon's block size first, unless they are fewer, then others until
+  // one is held.
+  std::vector<BlockProbe> probes;
 };
 
 // One finding per check, in the order in which they should be mended. Pure.

@@ -48,8 +48,8 @@ absl::StatusOr<bool> RunFingerprint(const Settings& settings, const std::string&
   RETURN_IF_ERROR(Print(settings.Output(), document, [&](const Style& style) {
     std::string rendered = table.empty() ? "" : table.Render(style);
     if (dropped > 0) {
-      rendered += fmt::format("{} tokens at the end make no whole block of {}\n",
-                              WithCommas(static_cast<int64_t>(dropped)), block_size);
+      rendered += fmt::format("and {} at the end, too few for a block of {}\n",
+                              Counted(static_cast<int64_t>(dropped), "token"), block_size);
     }
     return rendered;
   }));

@@ -60,7 +60,7 @@ absl::StatusOr<bool> PrintAck(const Settings& settings, const char* verb, size_t
     if (!ack.accepted()) {
       return fmt::format("{}: {}\n", Painted("not accepted", Tone::kBad, style), Visible(ack.reason_code()));
     }
-    return fmt::format("{} {} {}{}\n", verb, WithCommas(static_cast<int64_t>(sent)), what, sent == 1 ? "" : "s");
+    return fmt::format("{} {}\n", verb, Counted(static_cast<int64_t>(sent), what));
   }));
   return ack.accepted();
 }
@@ -84,13 +84,8 @@ absl::StatusOr<bool> RunReport(const Settings& settings, const std::string& inpu
   ASSIGN_OR_RETURN(const std::string text, ReadArgument(input));
   ASSIGN_OR_RETURN(const std::vector<wire::CacheStateUpdate> updates, ReadUpdates(text, settings));
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));
-  size_t sent = 0;
-  ASSIGN_OR_RETURN(const wire::Ack ack, client->Report([&](wire::CacheStateUpdate* update) {
-    if (sent == updates.size()) return false;
-    *update = updates[sent++];
-    return true;
-  }));
-  return PrintAck(settings, "reported", sent, "update", ack);
+  ASSIGN_OR_RETURN(const wire::Ack ack, client->Report(updates));
+  return PrintAck(settings, "reported", updates.size(), "update", ack);
 }
 
 absl::StatusOr<bool> RunEvict(const Settings& settings, const std::string& replica, const std::string& hashes) {

@@ -1,7 +1,10 @@
-// Interrupt: turns SIGINT and SIGTERM into something to look at, for as long as it lives.
+// Interrupt: turns SIGINT, SIGTERM, SIGHUP and SIGQUIT into something to look at, for as long as it lives. Those that
+// are ignored stay so, as nohup and shells want it.
 #pragma once
 
 #include <signal.h>
+
+#include <array>
 
 namespace icache {
 
@@ -17,8 +20,8 @@ class Interrupt {
   bool seen() const;
 
  private:
-  struct sigaction old_int_;
-  struct sigaction old_term_;
+  static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+  std::array<struct sigaction, kSignals.size()> old_;
 };
 
 }  // namespace icache

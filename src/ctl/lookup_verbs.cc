@@ -104,16 +104,16 @@ Table::Cell OutcomeCell(ops::Outcome outcome) {
 std::string InputText(const ops::Input& input) {
   switch (input.kind()) {
     case ops::Input::CHAIN:
-      return fmt::format("a chain of {} blocks, {} tokens", WithCommas(input.blocks()), WithCommas(input.tokens()));
+      return fmt::format("a chain of {}, {}", Counted(input.blocks(), "block"), Counted(input.tokens(), "token"));
     case ops::Input::TOKEN_CHAIN:
-      return fmt::format("token ids, as a chain of {} blocks, {} tokens", WithCommas(input.blocks()),
-                         WithCommas(input.tokens()));
+      return fmt::format("token ids, as a chain of {}, {}", Counted(input.blocks(), "block"),
+                         Counted(input.tokens(), "token"));
     case ops::Input::HASH:
       return input.tokens() == 0 ? std::string("one hash, matched exactly")
-                                 : fmt::format("one hash for {} tokens, matched exactly", WithCommas(input.tokens()));
+                                 : fmt::format("one hash for {}, matched exactly", Counted(input.tokens(), "token"));
     case ops::Input::TOKEN_HASH:
-      return fmt::format("token ids, as the hash of their last block ({} tokens), matched exactly",
-                         WithCommas(input.tokens()));
+      return fmt::format("token ids, as the hash of their last block ({}), matched exactly",
+                         Counted(input.tokens(), "token"));
     case ops::Input::NOTHING:
       return "none";
     case ops::Input::UNUSABLE:
@@ -137,7 +137,7 @@ std::string ScopeText(const ops::ExplainRouteResponse& explanation) {
   if (!scope.hash_scheme_known()) {
     return "hash scheme unknown; known: " + NamesText(scope.hash_schemes(), scope.names_omitted());
   }
-  std::string text = fmt::format("{} replicas present", WithCommas(scope.replicas_present()));
+  std::string text = Counted(scope.replicas_present(), "replica") + " present";
   if (scope.last_observation_us() > 0) {
     text += fmt::format(", last update of the model {} ago",
                         AgeText(absl::Microseconds(explanation.daemon().time_us() - scope.last_observation_us())));

@@ -3,6 +3,7 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -13,6 +14,7 @@ namespace icache {
 namespace {
 
 constexpr size_t kMaxPageBytes = 64 << 20;
+constexpr std::string_view kAlwaysThere = "inferencecache_build_info";
 
 // Takes `{name="value",…}` off the front of `line`; nullopt when it is malformed.
 std::optional<std::map<std::string, std::string>> TakeLabels(std::string_view* line) {
@@ -65,6 +67,7 @@ MetricsPage ReadMetrics(std::string_view text) {
     const std::string_view number = line.substr(begin, line.find_first_of(" \r", begin) - begin);
     double value = 0;
     if (!absl::SimpleAtod(absl::string_view(number.data(), number.size()), &value)) continue;
+    if (!std::isfinite(value)) continue;
     page[std::string(name)].push_back({*std::move(labels), value});
   }
   return page;
@@ -90,7 +93,12 @@ absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings) {
     curl_easy_setopt(curl.get(), CURLOPT_SSLKEY, settings.tls_key.c_str());
   }
   const CURLcode code = curl_easy_perform(curl.get());
-  if (code == CURLE_OK) return ReadMetrics(text);
+  if (code == CURLE_OK) {
+    MetricsPage page = ReadMetrics(text);
+    if (page.contains(kAlwaysThere)) return page;
+    return absl::UnavailableError(fmt::format(
+        "{}: is no page of icached's metrics\nCheck that --http-address is the daemon's http.address.", url));
+  }
   return absl::UnavailableError(fmt::format(
       "{}: {}\nCheck that icached runs and serves HTTP there (--http-address; the daemon's http.address), and over TLS "
       "where that begins with https:// (--tls-ca).",

@@ -20,11 +20,11 @@ struct MetricSample {
 // Series by name. A histogram is three of them: NAME_bucket, NAME_sum and NAME_count.
 using MetricsPage = std::map<std::string, std::vector<MetricSample>, std::less<>>;
 
-// Reads the Prometheus text format. Lines that are none are left out. O(text).
+// Reads the Prometheus text format. Lines that are none, and values that are not finite, are left out. O(text).
 MetricsPage ReadMetrics(std::string_view text);
 
 // The page at http://HTTP_ADDRESS/metrics, or over TLS, with the settings' files, where the address begins with
-// "https://". Errors: Unavailable, with what to do.
+// "https://". Errors: Unavailable, with what to do; also when the page is no daemon's.
 absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings);
 
 // Sums of a series: all samples, or by the value of one label. 0 and nothing for a series that is not there.

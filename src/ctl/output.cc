@@ -1,12 +1,16 @@
 #include "ctl/output.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "absl/strings/numbers.h"
+#include "icache/base/utf8.h"
 
 namespace icache {
 namespace {
@@ -26,7 +30,21 @@ bool IsPlainWord(const std::string& text) {
 
 std::string ScalarText(const ordered_json& value) {
   if (value.is_string() && IsPlainWord(value.get_ref<const std::string&>())) return value.get<std::string>();
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // JSON's scalars are YAML's
+  return ToJsonText(value);  // JSON's scalars are YAML's
+}
+
+// The code point of a well-formed sequence of UTF-8.
+uint32_t CodePointOf(std::string_view sequence) {
+  if (sequence.size() == 1) return static_cast<unsigned char>(sequence[0]);
+  uint32_t code_point = static_cast<unsigned char>(sequence[0]) & (0x7Fu >> sequence.size());
+  for (const char byte : sequence.substr(1)) code_point = code_point << 6 | (static_cast<unsigned char>(byte) & 0x3Fu);
+  return code_point;
+}
+
+// Characters of the basic plane that JSON allows in a text as they are, and YAML or a terminal does not.
+bool NeedsEscape(uint32_t code_point) {
+  return (code_point >= 0x7F && code_point < 0xA0) || code_point == 0x2028 || code_point == 0x2029 ||
+         code_point == 0xFEFF || code_point == 0xFFFE || code_point == 0xFFFF;
 }
 
 void AppendYaml(const ordered_json& value, const std::string& indent, std::string* text) {
@@ -40,7 +58,7 @@ void AppendYaml(const ordered_json& value, const std::string& indent, std::strin
   };
   if (value.is_object() && !value.empty()) {
     for (const auto& [key, child] : value.items()) {
-      *text += indent + (IsPlainWord(key) ? key : ordered_json(key).dump()) + ":";
+      *text += indent + ScalarText(key) + ":";
       append_child(child, indent + "  ");
     }
   } else if (value.is_array() && !value.empty()) {
@@ -76,15 +94,34 @@ Style DetectStyle() {
   return style;
 }
 
+std::string ToJsonText(const ordered_json& value, int indent) {
+  const std::string dumped = value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+  std::string text;
+  for (std::string_view rest = dumped; !rest.empty();) {
+    const std::string_view sequence = rest.substr(0, Utf8SequenceLength(rest));
+    rest.remove_prefix(sequence.size());
+    if (const uint32_t code_point = CodePointOf(sequence); NeedsEscape(code_point)) {
+      text += fmt::format("\\u{:04x}", code_point);
+    } else {
+      text += sequence;
+    }
+  }
+  return text;
+}
+
 std::string ToYaml(const ordered_json& value) {
   std::string text;
   AppendYaml(value, "", &text);
   return text;
 }
 
+absl::Status CannotWriteOut() {
+  return absl::DataLossError(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+}
+
 absl::Status WriteOut(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  return written ? absl::OkStatus() : absl::DataLossError("standard output cannot be written");
+  return written ? absl::OkStatus() : CannotWriteOut();
 }
 
 absl::Status Print(OutputFormat format, const ordered_json& document,
@@ -93,7 +130,7 @@ absl::Status Print(OutputFormat format, const ordered_json& document,
     case OutputFormat::kTable:
       return WriteOut(render(DetectStyle()));
     case OutputFormat::kJson:
-      return WriteOut(document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+      return WriteOut(ToJsonText(document, 2) + "\n");
     case OutputFormat::kYaml:
       return WriteOut(ToYaml(document));
   }

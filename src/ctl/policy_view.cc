@@ -47,7 +47,8 @@ ops::Policy PolicyIn(const PolicySet& set, std::string_view tenant_id) {
   ops::Policy message;
   message.set_source(std::string(set.SourceOf(tenant_id)));
   message.set_eviction(policy.eviction == EvictionAlgorithm::kLfu ? "LFU" : "LRU");
-  message.set_eviction_ttl_us(absl::ToInt64Microseconds(policy.eviction_ttl.value_or(absl::ZeroDuration())));
+  message.set_eviction_ttl_us(
+      absl::ToInt64Microseconds(absl::Ceil(policy.eviction_ttl.value_or(absl::ZeroDuration()), absl::Microseconds(1))));
   message.set_minimum_prefix_tokens(policy.minimum_prefix_tokens);
   message.set_minimum_matched_tokens(policy.minimum_matched_tokens);
   message.set_routing_floor_score(policy.routing_floor_score);

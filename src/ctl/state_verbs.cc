@@ -52,9 +52,11 @@ std::string Ago(int64_t now_us, int64_t then_us) {
 std::string ReplicasText(const ops::ExplainRouteResponse& explanation, const Style& style) {
   const ops::Scope& scope = explanation.scope();
   const int64_t now_us = explanation.daemon().time_us();
-  std::string text = fmt::format(
-      "{} present; the model's last update came {}\n", WithCommas(scope.replicas_present()),
-      scope.last_observation_us() == 0 ? std::string("never") : Ago(now_us, scope.last_observation_us()) + " ago");
+  std::string text =
+      fmt::format("{} present; {}\n", WithCommas(scope.replicas_present()),
+                  scope.last_observation_us() == 0
+                      ? std::string("no update of the model has come")
+                      : fmt::format("the model's last update came {} ago", Ago(now_us, scope.last_observation_us())));
   if (scope.replicas().empty()) return text;
   Table table({{"REPLICA"}, {"LEASE", Align::kRight}, {"STATS", Align::kRight}, {"SEEN", Align::kRight}});
   for (const ops::Replica& row : scope.replicas()) {

@@ -78,6 +78,10 @@ std::string WithCommas(int64_t number) {
   return text;
 }
 
+std::string Counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", WithCommas(number), noun, number == 1 ? "" : "s");
+}
+
 std::string BytesText(double bytes) {
   constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

@@ -22,6 +22,8 @@ size_t DisplayWidth(std::string_view text);
 
 // 1234567 -> "1,234,567".
 std::string WithCommas(int64_t number);
+// "1 replica", "1,234 replicas".
+std::string Counted(int64_t number, std::string_view noun);
 // "1.5 GiB", "512 B".
 std::string BytesText(double bytes);
 // An age in its two largest units: "3h20m", "12s", "250ms"; "0s" below a millisecond.

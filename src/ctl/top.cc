@@ -47,14 +47,26 @@ std::optional<double> LatencyBound(const MetricsPage& before, const MetricsPage&
   return std::nullopt;
 }
 
-int64_t CountOf(const MetricsPage& page, std::string_view series) { return std::llround(SumOf(page, series)); }
+// The nearest whole number, as far as int64_t reaches.
+int64_t Rounded(double value) {
+  constexpr double kMost = 9e18;
+  return std::isnan(value) ? 0 : std::llround(std::clamp(value, -kMost, kMost));
+}
+
+int64_t CountOf(const MetricsPage& page, std::string_view series) { return Rounded(SumOf(page, series)); }
+
+// A bound of latency: null where there were no calls, "inf" beyond the last bucket.
+ordered_json LatencyJson(std::optional<double> bound_us) {
+  if (!bound_us.has_value()) return nullptr;
+  return std::isfinite(*bound_us) ? ordered_json(*bound_us) : ordered_json("inf");
+}
 
 std::string LatencyText(std::optional<double> bound_us) {
   if (!bound_us.has_value()) return "-";
   return std::isfinite(*bound_us) ? fmt::format("≤ {:.0f} µs", *bound_us) : "over 100 ms";
 }
 
-std::string RateText(double rate) { return rate < 10 ? fmt::format("{:.1f}", rate) : WithCommas(std::llround(rate)); }
+std::string RateText(double rate) { return rate < 10 ? fmt::format("{:.1f}", rate) : WithCommas(Rounded(rate)); }
 
 // Cut to so many columns; nothing that it cuts matters, for tables that are too wide are stacked.
 std::string Cut(const std::string& text, size_t width) {
@@ -66,6 +78,11 @@ std::string Cut(const std::string& text, size_t width) {
     cut += c;
   }
   return cut;
+}
+
+std::string FirstLine(const absl::Status& status) {
+  const std::string message(status.message());
+  return message.substr(0, message.find('\n'));
 }
 
 void AddLines(const std::string& text, std::vector<std::string>* lines) {
@@ -82,9 +99,10 @@ ordered_json ToJson(const TopFigures& figures) {
       {"updates_per_s", figures.updates_per_s}, {"evictions_per_s", figures.evictions_per_s},
       {"prefixes", figures.prefixes},           {"entries", figures.entries},
       {"index_bytes", figures.index_bytes},     {"resident_bytes", figures.resident_bytes}};
-  document["p50_us"] = figures.p50_us.has_value() ? ordered_json(*figures.p50_us) : ordered_json(nullptr);
-  document["p99_us"] = figures.p99_us.has_value() ? ordered_json(*figures.p99_us) : ordered_json(nullptr);
+  document["p50_us"] = LatencyJson(figures.p50_us);
+  document["p99_us"] = LatencyJson(figures.p99_us);
   document["replicas"] = icache::ToJson(figures.state)["replicas"];
+  document["replicas_problem"] = figures.state_problem;
   return document;
 }
 
@@ -96,6 +114,7 @@ class Screen {
     if (keys_) {
       termios raw = old_;
       raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+      raw.c_cc[VSUSP] = _POSIX_VDISABLE;  // who is stopped cannot put the screen back
       tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
     (void)WriteOut("\033[?1049h\033[?25l");
@@ -158,8 +177,8 @@ class Top {
       : settings_(settings), client_(client), interval_(interval) {}
 
   absl::StatusOr<bool> Run(int count) {
-    const Interrupt interrupt;
     RETURN_IF_ERROR(Take());
+    const Interrupt interrupt;  // not before: until there is a screen, a signal ends all of it at once
     const bool terminal = settings_.Output() == OutputFormat::kTable && isatty(STDOUT_FILENO) == 1;
     std::unique_ptr<Screen> screen;
     if (terminal) screen = std::make_unique<Screen>();
@@ -183,7 +202,12 @@ class Top {
     TopSample sample;
     ASSIGN_OR_RETURN(sample.metrics, FetchMetrics(settings_));
     if (!settings_.tenant.empty() && !settings_.model.empty()) {
-      ASSIGN_OR_RETURN(sample.state, client_.CacheState(settings_.tenant, settings_.model));
+      absl::StatusOr<wire::GetCacheStateResponse> state = client_.CacheState(settings_.tenant, settings_.model);
+      if (!state.ok()) {
+        sample.state_problem = FirstLine(state.status());
+      } else {
+        sample.state = *std::move(state);
+      }
     }
     sample.time = absl::Now();
     before_ = std::exchange(now_, std::move(sample));
@@ -196,8 +220,7 @@ class Top {
     style.width = size.ws_col;
     std::vector<std::string> lines = TopScreen(settings_, Compare(before_, now_), now_.time, size.ws_row, style);
     if (!problem_.ok() && !lines.empty()) {
-      const std::string message(problem_.message());
-      lines[0] = Painted(Cut(message.substr(0, message.find('\n')), style.width), Tone::kBad, style);
+      lines[0] = Painted(Cut(FirstLine(problem_), style.width), Tone::kBad, style);
     }
     return lines;
   }
@@ -208,7 +231,7 @@ class Top {
     const TopFigures figures = Compare(before_, now_);
     switch (settings_.Output()) {
       case OutputFormat::kJson:
-        return WriteOut(ToJson(figures).dump() + "\n");
+        return WriteOut(ToJsonText(ToJson(figures)) + "\n");
       case OutputFormat::kYaml:
         return WriteOut("---\n" + ToYaml(ToJson(figures)));
       case OutputFormat::kTable:
@@ -253,6 +276,7 @@ TopFigures Compare(const TopSample& before, const TopSample& now) {
   figures.index_bytes = CountOf(now.metrics, "inferencecache_index_memory_bytes");
   figures.resident_bytes = CountOf(now.metrics, "process_resident_memory_bytes");
   figures.state = now.state;
+  figures.state_problem = now.state_problem;
   return figures;
 }
 
@@ -276,6 +300,10 @@ std::vector<std::string> TopScreen(const Settings& settings, const TopFigures& f
   Table reasons({{"REASON"}, {"LOOKUPS/S", Table::Align::kRight}});
   for (const auto& [reason, calls] : figures.calls_per_s_by_reason) reasons.AddRow({Visible(reason), RateText(calls)});
   AddLines(reasons.Render(style), &lines);
+  if (!figures.state_problem.empty()) {
+    lines.emplace_back();
+    lines.push_back(Painted(Cut(figures.state_problem, style.width), Tone::kWarning, style));
+  }
   if (!figures.state.replicas().empty()) {
     lines.emplace_back();
     Table replicas({{"REPLICA"}, {"HIT RATE", Table::Align::kRight}, {"PRESSURE", Table::Align::kRight}});

@@ -21,6 +21,7 @@ struct TopSample {
   absl::Time time;
   MetricsPage metrics;
   inferencecache::v1alpha1::GetCacheStateResponse state;  // of the settings' tenant and model, if they name one
+  std::string state_problem;  // why `state` could not be had: a token may do for no more than the metrics
 };
 
 // What happened between two samples, and what is so at the later one.
@@ -35,6 +36,7 @@ struct TopFigures {
   int64_t index_bytes = 0;
   int64_t resident_bytes = 0;
   inferencecache::v1alpha1::GetCacheStateResponse state;
+  std::string state_problem;
 };
 TopFigures Compare(const TopSample& before, const TopSample& now);
 
@@ -42,9 +44,9 @@ TopFigures Compare(const TopSample& before, const TopSample& now);
 std::vector<std::string> TopScreen(const Settings& settings, const TopFigures& figures, absl::Time now, size_t height,
                                    const Style& style);
 
-// Draws until q, SIGINT or SIGTERM, or `count` times when that is not 0; every `interval`. Where standard output is no
-// terminal, screens follow one another; in the machines' formats, one object a refresh. True.
-// Errors: those of the first sample; later ones are shown on the screen.
+// Draws until q or a signal of interrupt.h, or `count` times when that is not 0; every `interval`. Where standard
+// output is no terminal, screens follow one another; in the machines' formats, one object a refresh. True. Errors:
+// those of the first sample's metrics; later ones are shown on the screen.
 absl::StatusOr<bool> RunTop(const Settings& settings, absl::Duration interval, int count);
 
 }  // namespace icache

@@ -21,7 +21,7 @@ std::string EventText(OutputFormat format, const wire::CacheEvent& event) {
   const nlohmann::ordered_json json = ToJson(event);
   switch (format) {
     case OutputFormat::kJson:
-      return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      return ToJsonText(json) + "\n";
     case OutputFormat::kYaml:
       return "---\n" + ToYaml(json);
     case OutputFormat::kTable:
@@ -31,7 +31,8 @@ std::string EventText(OutputFormat format, const wire::CacheEvent& event) {
   const std::string clock = absl::FormatTime("%H:%M:%E3S", time, absl::LocalTimeZone());
   if (event.type() == wire::CacheEvent::TYPE_UNSPECIFIED && event.prefix_hash().size() == kPackedHashBytes) {
     const uint64_t lost = LoadBigEndian64(event.prefix_hash().data());
-    return fmt::format("{}  {:<15}  {} events that were not read in time\n", clock, "LOST", lost);
+    return fmt::format("{}  {:<15}  {} not read in time\n", clock, "LOST",
+                       Counted(static_cast<int64_t>(lost), "event"));
   }
   std::string text = fmt::format("{}  {:<15}  {} / {} / {}", clock,
                                  json["type"].is_string() ? json["type"].get<std::string>() : json["type"].dump(),

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <list>
 #include <optional>
@@ -55,6 +56,9 @@ namespace {
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kJson[] = "application/json";
 constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
+
+constexpr size_t kMaxTargetBytes = 8 << 10;
+constexpr std::ptrdiff_t kMaxParameters = 64;
 
 struct HostPort {
   std::string host;  // without brackets; "" = every address
@@ -236,15 +240,36 @@ Reply ReplyToAdmitted(MHD_Connection* connection, std::string_view method, std::
   return {status, OneLine({why.data(), why.size()})};
 }
 
+// What Answer() finds in place of nothing when the target of a request is over a bound.
+char target_refused = 0;
+
+// Called by the library once the target of a request is read, before it is taken apart. Each parameter takes a place in
+// the connection's memory, and when that is full the library leaves the client without an answer; so where there are
+// too many, they are made one, which nobody will read.
+void* OnTarget(void* /*unused*/, const char* target, MHD_Connection* /*connection*/) {
+  char* const begin = const_cast<char*>(target);  // it lies in the connection's own buffer
+  char* const end = begin + std::strlen(begin);
+  if (end - begin <= std::ptrdiff_t{kMaxTargetBytes} && std::count(begin, end, '&') < kMaxParameters) return nullptr;
+  std::replace(begin, end, '&', '+');
+  return &target_refused;
+}
+
+// What a request gets whose target is over a bound.
+Reply RefuseTarget() {
+  return {MHD_HTTP_URI_TOO_LONG, "a target may have " + std::to_string(kMaxTargetBytes) + " bytes and " +
+                                     std::to_string(kMaxParameters) + " parameters\n"};
+}
+
 // Called by the library once the head of a request is read. An answer given here, before the body, makes it refuse the
 // body; MHD_NO makes it close the connection. No exception may reach it: it is C.
 MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, const char* method,
-                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** /*request*/) {
+                  const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** request) {
   try {
     const auto& serving = *static_cast<const HttpServing*>(server);
     const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     static_cast<Client*>(info->socket_context)->has_asked = true;
-    std::optional<Reply> reply = ReplyToAll(method, path, serving.handlers);
+    std::optional<Reply> reply =
+        *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
       reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers) : Refuse(admitted);
@@ -309,8 +334,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   // Takes over the socket. Without MHD_USE_ERROR_LOG it says nothing about what clients do.
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
-      server->serving_.get(), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_CONNECTION_LIMIT, options.max_connections,
-      MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
+      server->serving_.get(), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, nullptr,
+      MHD_OPTION_CONNECTION_LIMIT, options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
       static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
     // The socket is left alone: depending on what failed, the library has closed it or not.

@@ -18,23 +18,24 @@ std::string Count(size_t count, const char* one, const char* many) {
 std::string InputProblem(const LookupRequest& request, const ResolvedChain& resolved, const CachePolicy& policy,
                          const RouterOptions& options) {
   if (policy.enable_chain_matching && resolved.form == ChainForm::kMismatched) {
-    return "block_hashes has " + std::to_string(request.chain.block_hashes.size()) + " entries, block_token_counts " +
-           std::to_string(request.chain.block_token_counts.size());
+    return "block_hashes has " + Count(request.chain.block_hashes.size(), "entry", "entries") +
+           ", block_token_counts " + std::to_string(request.chain.block_token_counts.size());
   }
   if (policy.enable_chain_matching && resolved.form == ChainForm::kMalformed) {
     return "the chain is malformed: an empty or overlong hash, a negative count, a sum beyond int32, more than " +
-           std::to_string(options.max_chain_blocks) + " blocks, or packed hashes without tokens_per_block";
+           Count(options.max_chain_blocks, "block", "blocks") + ", or packed hashes without tokens_per_block";
   }
   if (!request.prefix_hash.empty()) {
     return "prefix_hash has " + std::to_string(request.prefix_hash.size()) + " bytes, more than " +
            std::to_string(kMaxBlockHashBytes);
   }
   if (!request.token_ids.empty()) {
-    const std::string count = std::to_string(request.token_ids.size());
+    const size_t count = request.token_ids.size();
     if (request.token_ids.size() > options.max_token_ids) {
-      return count + " token ids, more than " + std::to_string(options.max_token_ids);
+      return Count(count, "token id", "token ids") + ", more than " + std::to_string(options.max_token_ids);
     }
-    return count + " token ids make no whole block of " + std::to_string(options.BlockSizeOf(request.model_id));
+    return Count(count, "token id makes", "token ids make") + " no whole block of " +
+           std::to_string(options.BlockSizeOf(request.model_id));
   }
   if (!request.prompt_text.empty()) return "the daemon has no tokenizer for prompt_text";
   return "the policy turns chains off, and there is no other input";
@@ -302,8 +303,11 @@ void ExplainTrace::Conclude(ReasonCode reason) {
   };
   const auto because = [&]() -> std::string {
     switch (reason) {
-      case ReasonCode::kPrefixMatch:
-        return Count(out_.answer.rows.size(), "replica holds", "replicas hold") + " the prefix or a leading part of it";
+      case ReasonCode::kPrefixMatch: {
+        const size_t answered = out_.answer.rows.size();
+        return Count(matched_.rows.size(), "replica holds", "replicas hold") + " the prefix or a leading part of it" +
+               (answered < matched_.rows.size() ? "; in the answer: " + std::to_string(answered) : "");
+      }
       case ReasonCode::kTenantHot:
         return "nobody holds the prefix, but some replicas are warm in general";
       case ReasonCode::kPolicyRequiresChain:
@@ -322,8 +326,8 @@ void ExplainTrace::Conclude(ReasonCode reason) {
     }
     if (out_.input.kind == InputKind::kUnusable) return out_.input.problem;
     if (gate_ == PrefixGate::kShut) {
-      return "the request announces " + std::to_string(out_.input.tokens) + " tokens, minimumPrefixTokens is " +
-             std::to_string(policy_.minimum_prefix_tokens);
+      return "the request announces " + Count(static_cast<size_t>(out_.input.tokens), "token", "tokens") +
+             ", minimumPrefixTokens is " + std::to_string(policy_.minimum_prefix_tokens);
     }
     if (!out_.index_consulted) {
       return std::string(request_.tenant_id.empty()  ? "tenant_id"

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <string_view>
+#include <variant>
 
 #include "absl/time/time.h"
 #include "icache/rpc/call_observer.h"
@@ -17,10 +18,11 @@ inline std::string_view CallIdIn(const grpc::ServerContext& context, const char*
   return std::string_view(found->second.data(), found->second.size()).substr(0, kMaxCallIdBytes);
 }
 
-// Neither message is looked at when `status` says that the call was refused.
+// `observer` may be null. Neither message is looked at when `status` says that the call was refused.
 template <typename Request, typename Response>
 void ReportCall(CallObserver* observer, std::string_view method, const grpc::ServerContext& context,
                 const Request& request, const Response& response, const grpc::Status& status, absl::Duration latency) {
+  if (observer == nullptr) return;
   CallRecord call = {.method = method,
                      .request_id = CallIdIn(context, "x-request-id"),
                      .traceparent = CallIdIn(context, "traceparent"),
@@ -38,6 +40,12 @@ void ReportCall(CallObserver* observer, std::string_view method, const grpc::Ser
     call.refusal = refusal;
   }
   observer->OnCall(call);
+}
+
+// A call of a stream that was refused with `status` before it was open.
+inline void ReportRefusal(CallObserver* observer, std::string_view method, const grpc::ServerContext& context,
+                          const grpc::Status& status) {
+  ReportCall(observer, method, context, std::monostate(), std::monostate(), status, absl::ZeroDuration());
 }
 
 }  // namespace icache

@@ -84,7 +84,7 @@ void PolicyToWire(const PolicyExplanation& explained, ops::Policy* message) {
   const CachePolicy& policy = explained.policy;
   message->set_source(explained.source);
   message->set_eviction(policy.eviction == EvictionAlgorithm::kLfu ? "LFU" : "LRU");
-  message->set_eviction_ttl_us(absl::ToInt64Microseconds(explained.ttl));
+  message->set_eviction_ttl_us(absl::ToInt64Microseconds(absl::Ceil(explained.ttl, absl::Microseconds(1))));
   message->set_minimum_prefix_tokens(policy.minimum_prefix_tokens);
   message->set_minimum_matched_tokens(policy.minimum_matched_tokens);
   message->set_routing_floor_score(policy.routing_floor_score);

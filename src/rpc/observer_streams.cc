@@ -1,21 +1,35 @@
 #include "rpc/observer_streams.h"
 
 #include "icache/rpc/conversions.h"
+#include "rpc/call_report.h"
 
 namespace icache {
 
 namespace wire = ::inferencecache::v1alpha1;
+
+namespace {
+
+constexpr char kEventMethod[] = "StreamCacheEvents";
+constexpr char kMetricMethod[] = "StreamMetrics";
+
+}  // namespace
 
 // ---- Events ---------------------------------------------------------------------------------------------------------
 
 void EventStream::OnOpen() {
   RecycledMessage<wire::StreamEventsRequest> request(0);
   if (const grpc::Status status = door_->Admit(context(), &request_, &request); !status.ok()) {
-    End(status);
+    Refuse(status);
     return;
   }
+  ReportCall(door_->calls(), kEventMethod, context(), request.message(), message_, grpc::Status::OK,
+             absl::ZeroDuration());
   subscription_ = hub_->Subscribe(EventFilterFromWire(request.message()), Waker());
   WriteHeaders();
+}
+
+void EventStream::OnRefused(const grpc::Status& status) {
+  ReportRefusal(door_->calls(), kEventMethod, context(), status);
 }
 
 void EventStream::OnWake() {
@@ -38,12 +52,18 @@ void EventStream::WriteNext() {
 void MetricStream::OnOpen() {
   RecycledMessage<wire::StreamMetricsRequest> request(0);
   if (const grpc::Status status = door_->Admit(context(), &request_, &request); !status.ok()) {
-    End(status);
+    Refuse(status);
     return;
   }
+  ReportCall(door_->calls(), kMetricMethod, context(), request.message(), message_, grpc::Status::OK,
+             absl::ZeroDuration());
   names_.insert(request.message().names().begin(), request.message().names().end());
   BeginRound();
   WriteHeaders();
+}
+
+void MetricStream::OnRefused(const grpc::Status& status) {
+  ReportRefusal(door_->calls(), kMetricMethod, context(), status);
 }
 
 void MetricStream::OnWritten(bool ok) {

@@ -32,6 +32,7 @@ class EventStream final : public ObserverStream {
 
  private:
   void OnOpen() override;
+  void OnRefused(const grpc::Status& status) override;
   void OnWritten(bool ok) override;
   void OnOver() override { subscription_.reset(); }
   void WriteNext();
@@ -66,6 +67,7 @@ class MetricStream final : public ObserverStream {
   };
 
   void OnOpen() override;
+  void OnRefused(const grpc::Status& status) override;
   void OnWritten(bool ok) override;
   void OnOver() override;
   void OnTick(bool ok);

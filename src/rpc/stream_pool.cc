@@ -21,7 +21,7 @@ void StreamCall::OnCompletion(bool ok) {
       state_ = State::kOpen;
       OnTaken();
       if (const grpc::Status status = pool_->OnTaken(this); !status.ok()) {
-        End(status);
+        Refuse(status);
       } else {
         OnOpen();
       }

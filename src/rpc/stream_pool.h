@@ -42,6 +42,11 @@ class StreamCall : public Completion {
   virtual void Post() = 0;
   void OnCompletion(bool ok) final;
 
+  // Ends a call that nothing has been read of, and tells so.
+  void Refuse(const grpc::Status& status) {
+    OnRefused(status);
+    End(status);
+  }
   // Sends `status` as the call's end, after the write in progress, unless it is ending already or has not been taken.
   void End(const grpc::Status& status);
   // What the call watches may have changed. Comes only while the call is open.
@@ -52,6 +57,8 @@ class StreamCall : public Completion {
   virtual void OnTaken() {}
   // The call is open.
   virtual void OnOpen() {}
+  // The call is refused with `status`, by the pool or by Refuse().
+  virtual void OnRefused(const grpc::Status& /*status*/) {}
   // An operation of the open call, not a write, has completed.
   virtual void OnProgress(bool ok) = 0;
   // The write of the open call has completed.

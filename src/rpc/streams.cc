@@ -1,8 +1,16 @@
 #include "rpc/streams.h"
 
+#include "rpc/call_report.h"
+
 namespace icache {
 
 namespace wire = ::inferencecache::v1alpha1;
+
+namespace {
+
+constexpr char kReportMethod[] = "ReportCacheState";
+
+}  // namespace
 
 UpdateSink::UpdateSink(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
     : door_(door),
@@ -23,16 +31,20 @@ grpc::Status UpdateSink::Apply(const grpc::ServerContext& context, grpc::ByteBuf
     if (observer_ != nullptr) observer_->OnUpdate(state_update.model_id, result);
   }
   if (CallObserver* const calls = door_->calls(); calls != nullptr) {
-    ReportCall(calls, "ReportCacheState", context, message_.message(), wire::Ack(), status, clock_->Now() - now);
+    ReportCall(calls, kReportMethod, context, message_.message(), wire::Ack(), status, clock_->Now() - now);
   }
   view_.Trim(max_recycled_bytes_);
   message_.Trim();
   return status;
 }
 
+void UpdateSink::ReportRefused(const grpc::ServerContext& context, const grpc::Status& status) const {
+  ReportRefusal(door_->calls(), kReportMethod, context, status);
+}
+
 void ReportStream::OnOpen() {
   if (const grpc::Status status = sink_->Admit(context_); !status.ok()) {
-    End(status);
+    Refuse(status);
   } else {
     reader_.Read(&update_, Begin());
   }
@@ -60,10 +72,14 @@ void ReportStream::Finish(const grpc::Status& status) {
 
 void LookupStream::OnOpen() {
   if (const grpc::Status status = door_->Admit(context_); !status.ok()) {
-    End(status);
+    Refuse(status);
   } else {
     Read();
   }
+}
+
+void LookupStream::OnRefused(const grpc::Status& status) {
+  ReportRefusal(door_->calls(), "LookupRouteStream", context_, status);
 }
 
 void LookupStream::Read() {

@@ -29,6 +29,8 @@ class UpdateSink {
 
   // Whether the caller may report at all.
   grpc::Status Admit(const grpc::ServerContext& context) const;
+  // Tells of a call that was refused before it was open.
+  void ReportRefused(const grpc::ServerContext& context, const grpc::Status& status) const;
   // Empties `update`, which came by the call of `context`. INTERNAL when it cannot be parsed, and what the door says.
   grpc::Status Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update);
 
@@ -53,6 +55,7 @@ class ReportStream final : public StreamCall {
 
  private:
   void OnOpen() override;
+  void OnRefused(const grpc::Status& status) override { sink_->ReportRefused(context_, status); }
   void OnProgress(bool ok) override;
   void Finish(const grpc::Status& status) override;
 
@@ -80,6 +83,7 @@ class LookupStream final : public StreamCall {
  private:
   void Read();
   void OnOpen() override;
+  void OnRefused(const grpc::Status& status) override;
   void OnProgress(bool ok) override;
   void OnWritten(bool ok) override;
   void Finish(const grpc::Status& status) override { stream_.Finish(status, Begin()); }

@@ -74,5 +74,50 @@ TEST(DoctorTest, ReportsGrowOldBeforeTheyAreDead) {
   EXPECT_EQ(silent_for(absl::Minutes(30)), Health::kBad);
 }
 
+TEST(DoctorTest, SaysSoWhereNoUpdateHasCome) {
+  DoctorFacts facts = Healthy();
+  facts.explanation.mutable_scope()->set_last_observation_us(0);
+  EXPECT_EQ(FindingOf(facts, "reports").health, Health::kWarning);
+  EXPECT_THAT(FindingOf(facts, "reports").found, HasSubstr("no update of the model has come"));
+}
+
+TEST(DoctorTest, SpeaksOfTheReplicasAloneThatItLookedAt) {
+  DoctorFacts facts = Healthy();
+  auto& scope = *facts.explanation.mutable_scope();
+  EXPECT_EQ(FindingOf(facts, "leases").found, "1 of 1 replica has a lease in force");
+  scope.set_replicas_present(300);
+  EXPECT_EQ(FindingOf(facts, "leases").found, "1 of 1 replica that was looked at, out of 300, has a lease in force");
+  scope.add_replicas()->set_lease_us(absl::ToUnixMicros(kNow));
+  EXPECT_EQ(FindingOf(facts, "leases").found, "2 of 2 replicas that were looked at, out of 300, have a lease in force");
+  EXPECT_EQ(FindingOf(facts, "stats").found, "1 of 2 replicas that were looked at, out of 300, has stats in force");
+}
+
+DoctorFacts Asked(size_t tokens, std::vector<BlockProbe> probes) {
+  DoctorFacts facts = Healthy();
+  facts.token_count = tokens;
+  facts.probes = std::move(probes);
+  return facts;
+}
+
+TEST(DoctorTest, ClaimsOfTokensOnlyWhatItFoundOut) {
+  using ::testing::AllOf;
+  const auto found = [](size_t tokens, std::vector<BlockProbe> probes) {
+    return FindingOf(Asked(tokens, std::move(probes)), "blocks").found;
+  };
+  EXPECT_THAT(found(64, {{.block_size = 16, .asked = true, .because = "", .held = true}}),
+              HasSubstr("first block of these tokens is held"));
+  EXPECT_THAT(found(64, {{.block_size = 16, .asked = false, .because = "the deadline has passed"}}),
+              HasSubstr("was not found out: the deadline has passed"));
+  EXPECT_THAT(found(64, {{.block_size = 16, .asked = true, .because = ""},
+                         {.block_size = 32, .asked = true, .because = "", .expired = true}}),
+              HasSubstr("of 32, is held, but has expired"));
+  EXPECT_THAT(
+      found(8, {{.block_size = 1, .asked = true, .because = ""}, {.block_size = 8, .asked = true, .because = ""}}),
+      AllOf(HasSubstr("these 8 tokens are fewer"), HasSubstr("of 1, 8")));
+  EXPECT_THAT(
+      found(64, {{.block_size = 16, .asked = true, .because = ""}, {.block_size = 32, .asked = true, .because = ""}}),
+      HasSubstr("is not held, in any of the sizes 16, 32"));
+}
+
 }  // namespace
 }  // namespace icache

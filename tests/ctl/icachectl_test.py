@@ -7,6 +7,7 @@ words. --update writes them anew; look at the difference before committing it.
 """
 
 import fcntl
+import http.server
 import json
 import os
 import pathlib
@@ -14,13 +15,17 @@ import pty
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
 import time
 import unittest
+
+import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
@@ -66,6 +71,12 @@ def normalized(text, output):
     return re.sub(r"(?<=: )\d+\.\d+(?=,?\n)", lambda number: f"{float(number[0]):.2f}", text)
 
 
+ACCESS = """name: operators
+roles: [admin]
+tokens: [only-for-admins-0123456789]
+"""
+
+
 class Daemon:
     """An icached of its own, reachable by a socket in `folder`."""
 
@@ -96,6 +107,19 @@ def environment(daemon, **more):
     if daemon is not None:
         env |= {"ICACHECTL_ADDRESS": daemon.address, "ICACHECTL_HTTP_ADDRESS": f"127.0.0.1:{daemon.http_port}"}
     return env | more
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """The answer of something that is no icached."""
+    text = b"hello"
+
+    def do_GET(self):  # pylint: disable=invalid-name
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        pass
 
 
 class CtlTest(unittest.TestCase):
@@ -174,6 +198,13 @@ class GoldenTest(CtlTest):
         self.check(daemon, "policies-diff-daemon", "policies", "diff", new, status=1)
         self.assertEqual(self.run_ctl(daemon, "policies", "diff", old)[:2], (0, "no difference\n"))
 
+    def test_a_ttl_below_a_microsecond_is_not_the_default(self):
+        tiny = self.write("tiny.yaml", POLICY.replace("1000h", "500ns"))
+        daemon = self.start()
+        status, text, _ = self.run_ctl(daemon, "policies", "diff", tiny, "-o", "json")
+        self.assertEqual(status, 1)
+        self.assertEqual(json.loads(text), [{"tenant": "team-a", "field": "evictionTTL", "old": "1000h", "new": "1us"}])
+
     def test_fingerprint(self):
         tokens = " ".join(map(str, range(1, 41)))
         self.check(None, "fingerprint", "fingerprint", "-", stdin=tokens)
@@ -229,11 +260,40 @@ class BehaviourTest(CtlTest):
 
     def test_files_that_say_nothing_usable_are_named(self):
         for name, text, flag in (("two-lines", "token-one\ntoken-two\n", "--token-file"), ("odd", "a\x01b", "--token-file"),
-                                 ("empty-token", "\n", "--token-file"), ("empty-ca", "", "--tls-ca")):
-            path = self.write(name, text)
+                                 ("empty-token", "\n", "--token-file"), ("empty-ca", "", "--tls-ca"),
+                                 ("junk-ca", "junk", "--tls-ca"), ("missing/ca", None, "--tls-ca")):
+            path = str(self.folder / name) if text is None else self.write(name, text)
             status, _, problems = self.run_ctl(None, "lookup", "--hash", "a1", flag, path)
             self.assertEqual(status, 2, name)
             self.assertIn(path, problems)
+        junk = self.write("junk", "junk")
+        status, _, problems = self.run_ctl(None, "lookup", "--hash", "a1", "--tls-ca", "system", "--tls-cert", junk,
+                                           "--tls-key", junk)
+        self.assertEqual((status, problems), (2, f"icachectl: {junk}: holds no PEM certificates, or broken ones\n"))
+
+    def test_text_that_is_no_utf_8_is_not_sent(self):
+        daemon = self.start()
+        for arguments, field in ((["lookup", "--hash", "a1", "--tenant", b"\xff"], "tenant_id"),
+                                 (["lookup", "--hash", "a1", "--candidate", b"a\xff"], "candidate_replica_ids"),
+                                 (["explain", "--text", b"\xff"], "prompt_text"),
+                                 (["state", "--model", b"\xff"], "model_id"),
+                                 (["watch", "--tenant", b"\xff"], "tenant_id"),
+                                 (["clear", "--replica", b"\xff"], "replica_id"),
+                                 (["report", '{"replica_id": "r"}', "--model", b"\xff"], "model_id")):
+            status, _, problems = self.run_ctl(daemon, *arguments)
+            self.assertEqual((status, problems), (2, f"icachectl: {field}: must be UTF-8\n"), arguments)
+
+    def test_output_that_cannot_be_written_exits_with_2(self):
+        daemon = self.start()
+        self.report(daemon)
+        for arguments in (["lookup", "--hashes", CHAIN], ["state", "-o", "json"], ["doctor", "-o", "yaml"], ["--help"],
+                          ["--version"], ["completion", "bash"], ["top", "--count", "1"], ["fingerprint", "1"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([BIN / "icachectl", *arguments], stdin=subprocess.DEVNULL, stdout=full,
+                                      stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, env=environment(daemon),
+                                      check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("standard output cannot be written: No space left", done.stderr)
 
     def test_a_config_file_out_of_reach_is_as_good_as_none(self):
         (self.folder / "loop").symlink_to(self.folder / "loop")
@@ -278,6 +338,50 @@ class BehaviourTest(CtlTest):
         _, text, _ = self.run_ctl(daemon, "explain", "--hash", "a1")
         self.assertIn("\\x1b[2Jevil", text)
         self.assertNotIn("\x1b", text)
+
+    def test_any_name_makes_json_and_yaml(self):
+        daemon = self.start()
+        name = "a\x7f\x80\x85\x9b\u2028\ufeff\ufffe\uffff\u6a21\U0001f600"
+        self.report(daemon, [{"replica_id": name, "prefixes": [{"prefix_hash": "a1", "token_count": 64}]}])
+        text = self.run_ctl(daemon, "replicas", "-o", "json")[1]
+        self.assertEqual(json.loads(text)["replicas"][0]["replica_id"], name)
+        self.assertNotRegex(text, "[\x7f-\x9f\ufffe]")
+        text = self.run_ctl(daemon, "replicas", "-o", "yaml")[1]
+        self.assertEqual(yaml.safe_load(text)["replicas"][0]["replica_id"], name)
+
+    def test_top_of_what_is_no_daemon_exits_with_3(self):
+        daemon = self.start()
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--http-address",
+                                                  f"127.0.0.1:{other.server_port}")
+            other.shutdown()
+        self.assertEqual((status, text), (3, ""))
+        self.assertIn("is no page of icached's metrics", problems)
+
+    def test_top_bears_labels_that_are_no_utf_8(self):
+        daemon = self.start()
+        self.addCleanup(setattr, Page, "text", Page.text)
+        Page.text = (b"inferencecache_build_info 1\ninferencecache_index_entries 1\ninferencecache_index_holdings NaN\n"
+                     b'inferencecache_lookup_route_calls_total{reason_code="\xff"} 1\n')
+        with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--interval", "100ms", "-o", "json",
+                                                  "--http-address", f"127.0.0.1:{other.server_port}")
+            other.shutdown()
+        self.assertEqual(status, 0, problems)
+        figures = json.loads(text)
+        self.assertEqual((figures["prefixes"], figures["entries"]), (1, 0))
+        self.assertEqual(figures["calls_per_s_by_reason"], {"\ufffd": 0})
+
+    def test_top_shows_the_metrics_to_whom_the_state_is_refused(self):
+        access = self.write("access.yaml", ACCESS)
+        token = self.write("token", "only-for-admins-0123456789")
+        daemon = self.start("--access-path", access)
+        status, text, problems = self.run_ctl(daemon, "top", "--count", "1", "--interval", "100ms", "-o", "json",
+                                              "--token-file", token)
+        self.assertEqual(status, 0, problems)
+        self.assertIn("GetCacheState", json.loads(text)["replicas_problem"])
 
     def test_a_narrow_table_is_stacked_and_loses_nothing(self):
         daemon = self.start()
@@ -330,7 +434,7 @@ class DoctorTest(CtlTest):
         self.report(daemon, self.healthy(self.hashes_of(16)))
         found = self.findings(daemon, "--tokens", ",".join(map(str, range(64))), "--block-size", "16")
         self.assertEqual({finding["health"] for finding in found.values()}, {"ok"})
-        self.assertIn("in which replicas hold these tokens", found["blocks"]["found"])
+        self.assertIn("the first block of these tokens is held", found["blocks"]["found"])
 
     def test_not_ready(self):
         daemon = self.start("--warm-up", "1h")
@@ -351,7 +455,7 @@ class DoctorTest(CtlTest):
         self.report(daemon, self.healthy(self.hashes_of(16)))
         tokens = ",".join(map(str, range(64)))
         blocks = self.findings(daemon, "--tokens", tokens)["blocks"]
-        self.assertIn("in blocks of 16; the daemon hashes them in blocks of 32", blocks["found"])
+        self.assertIn("hold the first 16 of these tokens as a block; the daemon hashes blocks of 32", blocks["found"])
         self.assertIn("models.qwen.block_size to 16", blocks["mend"])
         self.assertEqual(self.findings(daemon, "--block-size", "16")["blocks"]["health"], "bad")
 
@@ -359,6 +463,34 @@ class DoctorTest(CtlTest):
         daemon = self.start()
         self.report(daemon, self.healthy())
         self.assertEqual(self.findings(daemon, "--tokens", "1 " * 64)["blocks"]["health"], "warning")
+
+    def test_a_policy_in_the_way_does_not_pass_for_tokens_that_nobody_holds(self):
+        for spec, reason in (("strategy: {requireChain: true}", "POLICY_REQUIRES_CHAIN"),
+                             ("minimumPrefixTokens: 100000, affinityRouting: Disabled", "NO_HINT"),
+                             ("strategy: {enableChainMatching: false}", "AFFINITY_HINT")):
+            daemon = self.start(policy=POLICY.replace("minimumMatchedTokens: 32", spec))
+            self.report(daemon, self.healthy(self.hashes_of(16)))
+            found = self.findings(daemon, "--tokens", ",".join(map(str, range(64, 200))))
+            self.assertIn("is not held, in any of the sizes", found["blocks"]["found"], spec)
+            found = self.findings(daemon, "--tokens", ",".join(map(str, range(64))))
+            self.assertIn("the first block of these tokens is held", found["blocks"]["found"], spec)
+            if reason != "AFFINITY_HINT":
+                self.assertIn(f"these tokens get {reason}: ", found["answer"]["found"])
+            daemon.stop()
+
+    def test_tokens_that_have_expired_and_tokens_shorter_than_a_block(self):
+        daemon = self.start(policy=POLICY.replace("1000h", "1ms"))
+        self.report(daemon, self.healthy(self.hashes_of(16)))
+        tokens = ",".join(map(str, range(64)))
+        blocks = self.findings(daemon, "--tokens", tokens)["blocks"]["found"]
+        self.assertTrue("has expired" in blocks or "is not held" in blocks, blocks)
+        self.assertIn("these 3 tokens are fewer", self.findings(daemon, "--tokens", "1,2,3")["blocks"]["found"])
+
+    def test_more_replicas_than_are_looked_at(self):
+        daemon = self.start()
+        self.report(daemon, [self.healthy()[0] | {"replica_id": f"vllm-{i}"} for i in range(300)])
+        self.assertEqual(self.findings(daemon)["leases"]["found"],
+                         "256 of 256 replicas that were looked at, out of 300, have a lease in force")
 
     def test_engines_that_fell_silent(self):
         daemon = self.start(policy=POLICY.replace("1000h", "1ms"))
@@ -371,8 +503,8 @@ class DoctorTest(CtlTest):
         daemon = self.start()
         self.report(daemon)
         found = self.findings(daemon)
-        self.assertEqual(found["leases"]["found"], "2 of 3 replicas have no lease in force")
-        self.assertEqual(found["stats"]["found"], "1 of 3 replicas have no stats in force")
+        self.assertEqual(found["leases"]["found"], "1 of 3 replicas has a lease in force")
+        self.assertEqual(found["stats"]["found"], "2 of 3 replicas have stats in force")
 
 
 class Terminal:
@@ -473,6 +605,23 @@ class TerminalTest(CtlTest):
         self.assertTrue(terminal.read_until(lambda text: "/metrics: " in text))
         terminal.type("q")
         self.assertEqual(terminal.end(), 0)
+
+    def test_top_puts_the_screen_back_whichever_signal_ends_it(self):
+        daemon = self.start()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            terminal = self.top(daemon)
+            os.kill(terminal.pid, number)
+            self.assertEqual(terminal.end(), 0, number)
+            self.assertTrue(terminal.text.endswith("\x1b[?25h\x1b[?1049l"), number)
+
+    def test_top_can_be_interrupted_before_it_has_a_screen(self):
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            terminal = Terminal(None, "top", "--timeout", "1h", "--http-address", f"127.0.0.1:{deaf.getsockname()[1]}")
+            connection, _ = deaf.accept()
+            connection.recv(1)
+            terminal.type("\x03")
+            self.assertEqual(terminal.end(), -signal.SIGINT)
+            connection.close()
 
     def test_watch_waits_until_it_is_interrupted(self):
         daemon = self.start()

@@ -24,8 +24,8 @@ TEST(MetricsPageTest, SamplesAreReadWithTheirLabels) {
 }
 
 TEST(MetricsPageTest, LinesThatAreNoSamplesAreLeftOut) {
-  for (const char* text :
-       {"", "a", "a{", "a{b", "a{b=\"", "a{b=\"c", "a{b=\"c\"", "a{b=\"c\"}", "a{b=\"c\"} x", "{} 1"}) {
+  for (const char* text : {"", "a", "a{", "a{b", "a{b=\"", "a{b=\"c", "a{b=\"c\"", "a{b=\"c\"}", "a{b=\"c\"} x", "{} 1",
+                           "a NaN", "a +Inf"}) {
     EXPECT_EQ(SumOf(ReadMetrics(text), "a"), 0) << text;
   }
 }

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 TopSample SampleAt(int64_t seconds, const char* text) {
-  return {.time = absl::FromUnixSeconds(seconds), .metrics = ReadMetrics(text), .state = {}};
+  return {.time = absl::FromUnixSeconds(seconds), .metrics = ReadMetrics(text), .state = {}, .state_problem = ""};
 }
 
 constexpr char kEarlier[] =
@@ -46,6 +46,18 @@ TEST(TopTest, WithoutCallsThereIsNoLatency) {
   const TopFigures figures = Compare(SampleAt(10, kLater), SampleAt(10, kLater));
   EXPECT_EQ(figures.calls_per_s, 0);
   EXPECT_EQ(figures.p50_us, std::nullopt);
+}
+
+TEST(TopTest, FiguresBeyondAllReasonAreCut) {
+  const TopFigures figures = Compare(SampleAt(10, ""), SampleAt(12, "inferencecache_index_holdings 1e300\n"));
+  EXPECT_EQ(figures.entries, 9'000'000'000'000'000'000);
+}
+
+TEST(TopTest, TheScreenSaysWhyItKnowsNoReplicas) {
+  TopSample now = SampleAt(12, kLater);
+  now.state_problem = "GetCacheState: no";
+  const TopFigures figures = Compare(SampleAt(10, kEarlier), now);
+  EXPECT_THAT(TopScreen(Settings(), figures, now.time, 24, {}), ::testing::Contains("GetCacheState: no"));
 }
 
 TEST(TopTest, TheScreenFitsTheTerminal) {

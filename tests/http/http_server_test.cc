@@ -289,6 +289,23 @@ TEST_F(HttpServerTest, RequestHeadOverTheBoundIsRefusedAndItsAnswerArrives) {
   EXPECT_THAT(Ask("GET /" + std::string(100'000, 'x')), StartsWith("HTTP/1.1 414 "));
 }
 
+TEST_F(HttpServerTest, TargetOverABoundIsRefusedAndItsAnswerArrives) {
+  Start();
+  const auto with_parameters = [](size_t count) {
+    std::string target = "/healthz?a";
+    for (size_t i = 1; i < count; ++i) target += i % 2 == 0 ? "&" : "&b=c";
+    return "GET " + target + " HTTP/1.1\r\n\r\n";
+  };
+  EXPECT_THAT(Ask(with_parameters(64)), StartsWith("HTTP/1.1 200 "));
+  for (const size_t count : {65u, 240u, 300u, 1000u, 2000u, 10'000u}) {
+    EXPECT_THAT(Ask(with_parameters(count)), StartsWith("HTTP/1.1 414 ")) << count;
+  }
+  EXPECT_THAT(Ask("GET /" + std::string(8191, 'x') + " HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
+  for (const size_t bytes : {8192u, 10'000u, 15'000u, 100'000u}) {
+    EXPECT_THAT(Ask("GET /" + std::string(bytes, 'x') + " HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 414 ")) << bytes;
+  }
+}
+
 TEST_F(HttpServerTest, BodyIsNotWaitedFor) {
   Start();
   EXPECT_THAT(Ask("POST /metrics HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n"), StartsWith("HTTP/1.1 405 "));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""icached is killed under load, again and again, and holds thousands of connections on which nothing happens.
+"""icached is killed under load, again and again; it holds thousands of connections on which nothing happens, and streams
+of clients that never read.
 
     survival_test.py --bin DIR     DIR holds icached
 """
@@ -42,9 +43,9 @@ def load_wire():
 class Daemon:
     """One icached."""
 
-    def __init__(self, address):
+    def __init__(self, address, *flags):
         self.process = subprocess.Popen(
-            [BIN / "icached", "--grpc-address", address, "--http-address", "127.0.0.1:0"],
+            [BIN / "icached", "--grpc-address", address, "--http-address", "127.0.0.1:0", *flags],
             stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self.grpc_address = self.http_port = None
         for line in self.process.stderr:
@@ -83,17 +84,30 @@ class Client:
         self.report_call = self.channel.stream_unary(
             SERVICE + "ReportCacheState", request_serializer=wire.CacheStateUpdate.SerializeToString,
             response_deserializer=wire.Ack.FromString)
+        self.lookup_stream = self.channel.stream_stream(
+            SERVICE + "LookupRouteStream", request_serializer=wire.LookupRouteRequest.SerializeToString,
+            response_deserializer=wire.LookupRouteResponse.FromString)
+        self.event_stream = self.channel.unary_stream(
+            SERVICE + "StreamCacheEvents", request_serializer=wire.StreamEventsRequest.SerializeToString,
+            response_deserializer=wire.CacheEvent.FromString)
+        self.metric_stream = self.channel.unary_stream(
+            SERVICE + "StreamMetrics", request_serializer=wire.StreamMetricsRequest.SerializeToString,
+            response_deserializer=wire.Metric.FromString)
+
+    def request(self):
+        return self.wire.LookupRouteRequest(model_id="model", tenant_id="tenant", hash_scheme="scheme",
+                                            block_hashes_u64=CHAIN, tokens_per_block=64)
 
     def lookup(self, timeout, wait=False):
-        request = self.wire.LookupRouteRequest(model_id="model", tenant_id="tenant", hash_scheme="scheme",
-                                               block_hashes_u64=CHAIN, tokens_per_block=64)
-        return self.lookup_call(request, timeout=timeout, wait_for_ready=wait)
+        return self.lookup_call(self.request(), timeout=timeout, wait_for_ready=wait)
 
-    def report(self):
-        update = self.wire.CacheStateUpdate(
-            replica_id="replica", model_id="model", tenant_id="tenant", hash_scheme="scheme", retains_all=True,
-            prefixes=[self.wire.PrefixEntry(block_hashes_u64=CHAIN, tokens_per_block=64)])
-        return self.report_call(iter([update]), timeout=PATIENCE_S, wait_for_ready=True)
+    def update(self, replica="replica", chain=CHAIN):  # pylint: disable=dangerous-default-value
+        return self.wire.CacheStateUpdate(
+            replica_id=replica, model_id="model", tenant_id="tenant", hash_scheme="scheme", retains_all=True,
+            prefixes=[self.wire.PrefixEntry(block_hashes_u64=chain, tokens_per_block=64)])
+
+    def report(self, *updates):
+        return self.report_call(iter(updates or [self.update()]), timeout=PATIENCE_S, wait_for_ready=True)
 
 
 class SurvivalTest(unittest.TestCase):
@@ -182,6 +196,66 @@ class SurvivalTest(unittest.TestCase):
         while daemon.metric("process_open_fds") >= 500:
             self.assertLess(time.monotonic(), give_up_at, "descriptors of closed connections are kept")
         self.assertEqual(client.lookup(PATIENCE_S).reason_code, "PREFIX_MATCH")
+        self.assertEqual(daemon.stop(signal.SIGTERM), 0)
+
+    def test_clients_that_never_read_cost_nobody_else_an_answer(self):
+        daemon = Daemon(self.address, "--limits-max-observer-queue-events", "1000", "--limits-max-unsent-bytes",
+                        str(1 << 20))
+        self.addCleanup(daemon.process.kill)
+        client = Client(self.wire, self.address)
+        # So many holders that a few answers fill what lies between the daemon and a client that does not read; and others,
+        # which they are told from.
+        holders = [client.update(f"replica-{i:0100}") for i in range(500)]
+        others = [client.update(f"other-{i}", [1]) for i in range(100)]
+        self.assertTrue(client.report(*holders, *others).accepted)
+        self.assertEqual(client.lookup(PATIENCE_S).reason_code, "PREFIX_MATCH")
+        resident = daemon.metric("process_resident_memory_bytes")
+
+        observer = Client(self.wire, self.address)
+        events = observer.event_stream(self.wire.StreamEventsRequest(types=[self.wire.CacheEvent.PREFIX_ADDED]))
+        events.initial_metadata()  # from here on it is told of everything
+        metrics = [Client(self.wire, self.address).metric_stream(self.wire.StreamMetricsRequest()) for _ in range(10)]
+        for stream in metrics:
+            stream.initial_metadata()
+        # More answers than lie anywhere between the daemon and a client that does not read.
+        askers = [Client(self.wire, self.address) for _ in range(60)]
+        answers = [asker.lookup_stream(iter([asker.request()] * 100)) for asker in askers]
+
+        # The observer loses events once it is too far behind.
+        long_chain = list(range(1000, 9000))
+        added = 0
+        give_up_at = time.monotonic() + PATIENCE_S
+        while daemon.metric("inferencecache_observer_events_lost_total") == 0:
+            self.assertLess(time.monotonic(), give_up_at, "the observer loses nothing")
+            self.assertTrue(client.report(client.update("reporter", long_chain)).accepted)
+            added += len(long_chain)
+            self.assertEqual(client.lookup(PATIENCE_S).reason_code, "PREFIX_MATCH")
+
+        self.assertLess(daemon.metric("process_resident_memory_bytes"), resident + (128 << 20))
+        # What it gets and what it is told that it lost is all there was.
+        told = 0
+        for event in events:
+            lost = event.type == self.wire.CacheEvent.TYPE_UNSPECIFIED
+            told += int.from_bytes(event.prefix_hash, "big") if lost else 1
+            if told >= added:
+                break
+        self.assertEqual(told, added)
+        # A stream whose answers lay too long in the daemon, which may hold a few only, is told that it was given up.
+        given_up = 0
+        for stream in answers:
+            count = 0
+            try:
+                for answer in stream:
+                    self.assertEqual(answer.reason_code, "PREFIX_MATCH")
+                    count += 1
+                self.assertEqual(count, 100)
+            except grpc.RpcError as error:
+                self.assertEqual(error.code(), grpc.StatusCode.CANCELLED)
+                given_up += 1
+        self.assertGreater(given_up, 0)
+        self.assertEqual(client.lookup(PATIENCE_S).reason_code, "PREFIX_MATCH")
+        for stream in [events, *metrics]:
+            stream.cancel()
         self.assertEqual(daemon.stop(signal.SIGTERM), 0)
 
 

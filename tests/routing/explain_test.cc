@@ -317,6 +317,15 @@ TEST_F(ExplainTest, NamesWhatExistsInThePlaceOfAnUnknownKey) {
   EXPECT_EQ(explanation_.because, "no prefix is held for tenant \"t2\"");
 }
 
+TEST_F(ExplainTest, TellsHowManyHoldThePrefixHoweverFewAreAnswered) {
+  Report({.replica_id = "r0", .prefixes = {Blocks({"b0"})}});
+  Report({.replica_id = "r1", .prefixes = {Blocks({"b0"})}});
+  AskForChain({"b0"});
+  EXPECT_EQ(Explain().because, "2 replicas hold the prefix or a leading part of it");
+  request_.max_replicas = 1;
+  EXPECT_EQ(Explain().because, "2 replicas hold the prefix or a leading part of it; in the answer: 1");
+}
+
 TEST_F(ExplainTest, TellsWhyAnInputCannotBeUsed) {
   AskForChain({"b0", "b1"});
   request_.chain.block_token_counts = absl::MakeConstSpan(counts_).first(1);
@@ -327,6 +336,8 @@ TEST_F(ExplainTest, TellsWhyAnInputCannotBeUsed) {
   const std::vector<uint32_t> few_tokens(15);
   request_.token_ids = few_tokens;
   EXPECT_EQ(Explain().because, "15 token ids make no whole block of 16");
+  request_.token_ids = absl::MakeConstSpan(few_tokens).first(1);
+  EXPECT_EQ(Explain().because, "1 token id makes no whole block of 16");
   request_.token_ids = {};
   request_.prompt_text = "Hello";
   EXPECT_EQ(Explain().because, "the daemon has no tokenizer for prompt_text");

@@ -67,6 +67,32 @@ TEST_F(RpcServerTest, EachUpdateAndEachRefusalIsToldToo) {
                                     ::testing::ContainsRegex("PublishEvent\\|\\|\\|\\|\\|\\|.+\\|\n")));
 }
 
+TEST_F(RpcServerTest, AStreamThatIsRefusedAtItsOpeningIsToldToo) {
+  options_.max_lookup_streams = 0;
+  options_.max_report_streams = 0;
+  options_.max_event_streams = 0;
+  options_.max_metric_streams = 0;
+  StartServer();
+  for (const char* method : {"LookupRouteStream", "ReportCacheState", "StreamCacheEvents", "StreamMetrics"}) {
+    std::string response;
+    EXPECT_EQ(CallRaw("/inferencecache.v1alpha1.InferenceCache/" + std::string(method), "", &response).error_code(),
+              grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(calls_.calls(), HasSubstr(std::string(method) + "||||||too many open streams|\n"));
+  }
+}
+
+TEST_F(RpcServerTest, AnObserverIsToldAsItComes) {
+  StartServer();
+  grpc::ClientContext context;
+  wire::StreamEventsRequest request;
+  request.set_tenant_id("tenant");
+  const auto stream = stub_->StreamCacheEvents(&context, request);
+  stream->WaitForInitialMetadata();
+  EXPECT_EQ(calls_.calls(), "StreamCacheEvents|||tenant||||\n");
+  context.TryCancel();
+  stream->Finish();
+}
+
 TEST_F(RpcServerTest, RecycledMessagesCarryNothingOver) {
   StartServer();
   wire::CacheStateUpdate update = Update("r0", "hash");

@@ -32,4 +32,8 @@ absl::Status CheckCertificates(const TextFile& file);
 // Reads the files, then parses them. Null when TLS is not enabled.
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files);
 
+// The text of the file at `path`, which holds PEM certificates: an authority's, for instance. InvalidArgument, with the
+// file's name, when it cannot be read or holds none.
+absl::StatusOr<std::string> LoadCertificates(const std::string& path);
+
 }  // namespace icache

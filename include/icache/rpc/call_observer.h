@@ -10,7 +10,7 @@ namespace icache {
 
 // Views are valid only during OnCall(). What the client chooses has any bytes and, but for the two ids, any length.
 struct CallRecord {
-  std::string_view method;       // "LookupRoute", …; of a stream, each of its requests is a record
+  std::string_view method;       // "LookupRoute", …; of a stream, each of its requests is a record, and its refusal
   std::string_view request_id;   // metadata x-request-id, at most kMaxCallIdBytes of it; "" = none
   std::string_view traceparent;  // metadata traceparent, likewise
   std::string_view tenant_id;    // "" in a refused call, and where the request names none
