@@ -29,7 +29,8 @@ std::string HelpText() {
       "Serves cache-aware routing hints over gRPC. A flag wins over the config file, which wins over the default.\n"
       "Durations are written as in 30m, 1h30m or 250ms.\n\n"
       "  --config FILE\n      YAML file with the keys named below.\n"
-      "  --validate-only\n      Check flags, config file, policies, grants and TLS files, say what is wrong, exit with 0 or 2.\n"
+      "  --validate-only\n      Check flags, config file, policies, grants and TLS files, say what is wrong, exit with "
+      "0 or 2.\n"
       "  --version\n      Print the version and exit.\n"
       "  --help\n      Print this text and exit.\n\n";
   const DaemonOptions defaults;

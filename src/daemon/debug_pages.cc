@@ -134,10 +134,18 @@ Json StatsJson(const ReplicaStats& stats) {
           {"reported", TimeJson(stats.reported)}};
 }
 
-Json ReplicasPage(const PrefixIndex& index, const PartitionName& scope, size_t offset, size_t limit) {
-  const ScopeReplicas listed = index.ListReplicas({scope.tenant_id, scope.model_id, scope.hash_scheme}, offset, limit);
+Json ReplicasPage(const PrefixIndex& index, const PartitionName& scope, const std::string& after, size_t limit) {
+  // One more than asked for, to see whether there is a next page.
+  ScopeReplicas listed = index.ListReplicas({scope.tenant_id, scope.model_id, scope.hash_scheme}, after, limit + 1);
+  const bool more = listed.replicas.size() > limit;
+  if (more) listed.replicas.pop_back();
   Json page = {{"tenant", scope.tenant_id}, {"model", scope.model_id}, {"scheme", scope.hash_scheme}};
-  AddPlace(&page, ScopePath(scope), offset, limit, listed.total);
+  page["total"] = listed.total;
+  page["next"] = nullptr;
+  if (more) {
+    page["next"] =
+        absl::StrCat(ScopePath(scope), "limit=", limit, "&after=", Escaped(listed.replicas.back().replica_id));
+  }
   Json& rows = page["replicas"] = Json::array();
   for (const PresenceState& replica : listed.replicas) {
     rows.push_back({{"replica", replica.replica_id},
@@ -253,18 +261,15 @@ absl::StatusOr<std::string> DebugPages::Policies(const HttpQuery& query) const {
 
 absl::StatusOr<std::string> DebugPages::Index(const HttpQuery& query) const {
   ASSIGN_OR_RETURN(const Parameters parameters,
-                   Parameters::Parse(query, {"tenant", "model", "scheme", "offset", "limit", "after"}));
+                   Parameters::Parse(query, {"tenant", "model", "scheme", "limit", "after"}));
   ASSIGN_OR_RETURN(const size_t limit, parameters.Limit());
   const PartitionName scope{parameters.Text("tenant"), parameters.Text("model"), parameters.Text("scheme"), ""};
   if (parameters.Has("model") || parameters.Has("scheme")) {
     if (scope.tenant_id.empty() || scope.model_id.empty() || scope.hash_scheme.empty()) {
       return absl::InvalidArgumentError("tenant, model and scheme name a scope together: none may be missing or empty");
     }
-    if (parameters.Has("after")) return absl::InvalidArgumentError("after: the replicas of a scope go by offset");
-    ASSIGN_OR_RETURN(const size_t offset, parameters.Offset());
-    return Dump(ReplicasPage(index_, scope, offset, limit));
+    return Dump(ReplicasPage(index_, scope, parameters.Text("after"), limit));
   }
-  if (parameters.Has("offset")) return absl::InvalidArgumentError("offset: partitions go by after, as next has it");
   std::optional<PartitionName> after;
   if (parameters.Has("after")) {
     after = ReadCursor(parameters.Text("after"));

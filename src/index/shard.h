@@ -291,7 +291,8 @@ class Shard {
   // are of interest.
   void ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after, size_t limit,
                       std::map<PartitionName, PartitionState>* found) ABSL_LOCKS_EXCLUDED(write_mutex_);
-  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) ABSL_LOCKS_EXCLUDED(write_mutex_);
+  ScopeReplicas ListReplicas(const ScopeKey& key, std::string_view after, size_t limit)
+      ABSL_LOCKS_EXCLUDED(write_mutex_);
 
   // Adds what this shard holds to `counted`, for the index to compare with its counters.
   absl::Status CheckInvariants(IndexStats* counted) ABSL_LOCKS_EXCLUDED(write_mutex_, mutex_);

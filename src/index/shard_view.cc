@@ -446,7 +446,7 @@ void Shard::ListPartitions(std::string_view tenant_id, const std::optional<Parti
   }
 }
 
-ScopeReplicas Shard::ListReplicas(const ScopeKey& key, size_t offset, size_t limit) {
+ScopeReplicas Shard::ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) {
   ScopeReplicas listed;
   MutexLock lock(&write_mutex_);
   const Model* const model = FindModel(key.tenant_id, key.model_id);
@@ -455,8 +455,10 @@ ScopeReplicas Shard::ListReplicas(const ScopeKey& key, size_t offset, size_t lim
   if (found == model->scopes.end()) return listed;
   const std::vector<Presence*>& by_name = found->second.by_name;
   listed.total = by_name.size();
-  for (size_t i = offset; i < by_name.size() && listed.replicas.size() < limit; ++i) {
-    const Presence& presence = *by_name[i];
+  auto next = std::upper_bound(by_name.begin(), by_name.end(), after,
+                               [](std::string_view name, const Presence* each) { return name < each->replica->name; });
+  for (; next != by_name.end() && listed.replicas.size() < limit; ++next) {
+    const Presence& presence = **next;
     const int64_t lease_us = presence.lease_us();
     const int64_t oldest_us = presence.ages.Oldest(leaves_, SpansOf(presence)).span.seen_us;
     PresenceState& state = listed.replicas.emplace_back();

@@ -71,8 +71,8 @@ class ShardedIndex final : public PrefixIndex {
   void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override;
   std::vector<PartitionState> ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after,
                                              size_t limit) const override;
-  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const override {
-    return ShardOf(key.tenant_id, key.model_id).ListReplicas(key, offset, limit);
+  ScopeReplicas ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) const override {
+    return ShardOf(key.tenant_id, key.model_id).ListReplicas(key, after, limit);
   }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override
       ABSL_LOCKS_EXCLUDED(quota_mutex_);

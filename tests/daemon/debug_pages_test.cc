@@ -160,7 +160,7 @@ TEST_F(DebugPagesTest, BadQueryIsRefusedInClearWords) {
                               {{"after", "a.b.c"}},
                               {{"after", "!.b.c.d"}},
                               {{"tenant", "t"}, {"scheme", "s"}, {"model", ""}},
-                              {{"tenant", "t"}, {"model", "m"}, {"scheme", "s"}, {"after", "..."}}}) {
+                              {{"tenant", "t"}, {"model", "m"}, {"scheme", "s"}, {"offset", "1"}}}) {
     EXPECT_THAT(pages_->Index(query).status(), StatusIs(absl::StatusCode::kInvalidArgument, Not("")));
   }
 }
@@ -256,6 +256,25 @@ TEST_F(DebugPagesTest, ReplicasOfAScopeShowEntriesAgesAndStats) {
   EXPECT_EQ(next["replicas"][0]["replica"], "r1");
   EXPECT_TRUE(next["replicas"][0]["stats"].is_null());
   EXPECT_TRUE(next["next"].is_null());
+}
+
+TEST_F(DebugPagesTest, ReplicasThatComeAndGoNeitherHideNorDoubleOthers) {
+  for (const char* replica : {"b", "d", kNoUtf8}) Hold("t", "m", replica);
+  const HttpQuery scope = {{"tenant", "t"}, {"model", "m"}, {"scheme", "vllm"}, {"limit", "1"}};
+  Json page = Index(scope);
+  EXPECT_EQ(page["replicas"][0]["replica"], "b");
+  Hold("t", "m", "a");
+  page = Index(QueryOf(page["next"]));
+  EXPECT_EQ(page["replicas"][0]["replica"], "d");
+  CacheEvent gone;
+  gone.type = CacheEventType::kAllCleared;
+  gone.tenant_id = "t";
+  gone.model_id = "m";
+  gone.replica_id = "b";
+  index_->ApplyEvent(gone, clock_.Now());
+  page = Index(QueryOf(page["next"]));
+  EXPECT_EQ(page["replicas"][0]["replica"], "t\xEF\xBF\xBD");
+  EXPECT_TRUE(page["next"].is_null());
 }
 
 TEST_F(DebugPagesTest, UnknownScopeHasNoReplicas) {

@@ -459,9 +459,10 @@ class Run {
   }
 
   void CompareReplicas(const ScopeKey& scope) {
-    for (const size_t offset : {0, 1}) {
-      const ScopeReplicas actual = engine_->ListReplicas(scope, offset, /*limit=*/2);
-      const ScopeReplicas expected = model_->ListReplicas(scope, offset, /*limit=*/2);
+    std::string after;
+    for (int page = 0; page < 2; ++page) {
+      const ScopeReplicas actual = engine_->ListReplicas(scope, after, /*limit=*/2);
+      const ScopeReplicas expected = model_->ListReplicas(scope, after, /*limit=*/2);
       EXPECT_EQ(actual.total, expected.total);
       ASSERT_EQ(actual.replicas.size(), expected.replicas.size());
       for (size_t i = 0; i < actual.replicas.size(); ++i) {
@@ -473,6 +474,8 @@ class Run {
         if (!a.stats.has_value()) continue;
         EXPECT_EQ(Parts(*a.stats), Parts(*b.stats));
       }
+      if (actual.replicas.empty()) return;
+      after = actual.replicas.front().replica_id;
     }
   }
 

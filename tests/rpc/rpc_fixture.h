@@ -79,8 +79,8 @@ class GatedIndex final : public PrefixIndex {
                                              size_t limit) const override {
     return index_->ListPartitions(tenant_id, after, limit);
   }
-  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const override {
-    return index_->ListReplicas(key, offset, limit);
+  ScopeReplicas ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) const override {
+    return index_->ListReplicas(key, after, limit);
   }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const override {
     index_->ForEachQuotaTenant(visit);

@@ -37,7 +37,7 @@ class FakeIndex final : public PrefixIndex {
                                              size_t) const override {
     return {};
   }
-  ScopeReplicas ListReplicas(const ScopeKey&, size_t, size_t) const override { return {}; }
+  ScopeReplicas ListReplicas(const ScopeKey&, std::string_view, size_t) const override { return {}; }
   size_t Sweep(absl::Time) override { return 0; }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 };

@@ -69,7 +69,7 @@ class FakeIndex final : public PrefixIndex, private ScopeView {
                                              size_t) const override {
     std::abort();
   }
-  ScopeReplicas ListReplicas(const ScopeKey&, size_t, size_t) const override { std::abort(); }
+  ScopeReplicas ListReplicas(const ScopeKey&, std::string_view, size_t) const override { std::abort(); }
   void ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)>) const override { std::abort(); }
   absl::Status CheckInvariants() const override { return absl::OkStatus(); }
 

@@ -476,7 +476,7 @@ std::vector<PartitionState> NaiveIndex::ListPartitions(std::string_view tenant_i
   return found;
 }
 
-ScopeReplicas NaiveIndex::ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const {
+ScopeReplicas NaiveIndex::ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) const {
   struct Row {
     PresenceState state;
     std::set<std::string> adapters;
@@ -495,10 +495,7 @@ ScopeReplicas NaiveIndex::ListReplicas(const ScopeKey& key, size_t offset, size_
   ScopeReplicas listed;
   listed.total = rows.size();
   for (auto& [replica, row] : rows) {
-    if (offset > 0) {
-      --offset;
-      continue;
-    }
+    if (replica <= after) continue;
     if (listed.replicas.size() == limit) break;
     row.state.replica_id = replica;
     row.state.partitions = static_cast<int64_t>(row.adapters.size());

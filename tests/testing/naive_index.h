@@ -49,7 +49,7 @@ class NaiveIndex final : public PrefixIndex {
   void ListHeld(std::string_view tenant_id, std::string_view model_id, NameList* names) const override;
   std::vector<PartitionState> ListPartitions(std::string_view tenant_id, const std::optional<PartitionName>& after,
                                              size_t limit) const override;
-  ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const override;
+  ScopeReplicas ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) const override;
   void ForEachQuotaTenant(
       absl::FunctionRef<void(std::string_view tenant_id, int64_t evicted_prefixes)> visit) const override;
   // Nothing here is stored twice, so nothing can disagree.

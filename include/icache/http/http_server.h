@@ -7,8 +7,8 @@
 //
 // These three are open to all. Any other path is 401 without what it takes to be let in or 403 when that is not enough;
 // then a page, 400 when that is asked for badly, or 404. Any other method is 405. Each connection carries one request
-// and is closed after the answer; a body is never waited for, nor handed on. A target of more than 8 KiB or 64 parameters
-// is 414, a head that does not fit 431; one that fits but leaves no room for the answer's head gets none.
+// and is closed after the answer; a body is never waited for, nor handed on. A target of more than 8 KiB or 64
+// parameters is 414, a head that does not fit 431; one that fits but leaves no room for the answer's head gets none.
 //
 // GNU libmicrohttpd does the work, on one thread of its own that never waits for a client: those that send or read
 // slowly, or not at all, hold nothing but their connections, and of those only so many:

@@ -200,8 +200,9 @@ class PrefixIndex {
   // lookups do not. O(shards * log(partitions) + shards * limit), in practice far less.
   virtual std::vector<PartitionState> ListPartitions(std::string_view tenant_id,
                                                      const std::optional<PartitionName>& after, size_t limit) const = 0;
-  // The replicas of a scope from the `offset`-th on, at most `limit`. For operators, likewise. O(limit * log(entries)).
-  virtual ScopeReplicas ListReplicas(const ScopeKey& key, size_t offset, size_t limit) const = 0;
+  // The first `limit` replicas of a scope, in the order of their names, that come after `after`; "" comes before all.
+  // For operators, likewise. O(limit * log(entries)).
+  virtual ScopeReplicas ListReplicas(const ScopeKey& key, std::string_view after, size_t limit) const = 0;
 
   // Calls `visit` for each tenant that has a quota, with the prefixes evicted for it so far. `visit` must not call the
   // index.
