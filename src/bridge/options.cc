@@ -186,8 +186,8 @@ absl::Status AddAdapter(const Scalar& scalar, EngineOptions* options) {
   if (!absl::SimpleAtoi(absl::string_view(id_text.data(), id_text.size()), &id) || !CheckName(name).ok()) {
     return Bad(absl::StrCat("must be ID=NAME, got ", Quoted(scalar.text)));
   }
-  options->adapters[id] = std::string(name);
-  return absl::OkStatus();
+  const bool is_new = options->adapters.emplace(id, name).second;
+  return is_new ? absl::OkStatus() : Bad(absl::StrFormat("names %d twice", id));
 }
 
 // ---- The settings -------------------------------------------------------------------------------------------------
@@ -202,6 +202,7 @@ struct Setting {
   std::string_view help;
   Set<Options> set;
   Form form = Form::kValue;
+  void (*drop)(Options* options) = nullptr;  // of a list: what an earlier place says, which a later one replaces
 };
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -238,7 +239,7 @@ const std::vector<Setting<EngineOptions>>& EngineSettings() {
       {"block_size", "--block-size", "N", "Tokens of a block; others are dropped. Default 0 = any.",
        Integer(&E::block_size, 0, std::numeric_limits<int32_t>::max())},
       {"adapters", "--adapter", "ID=NAME", "Adapter name of a lora_id that comes without one. Repeatable.", AddAdapter,
-       Form::kList},
+       Form::kList, [](E* options) { options->adapters.clear(); }},
       {"gpu_removal", "--gpu-removal", "evict|offload",
        "What a removal from the GPU means: gone, or kept by an external tier as T2. Default evict.",
        Choice<E, GpuRemoval>(&E::gpu_removal, {{"evict", GpuRemoval::kEvict}, {"offload", GpuRemoval::kOffload}})},
@@ -253,7 +254,7 @@ const std::vector<Setting<ReportOptions>>& ReportSettings() {
   static const auto* const settings = new std::vector<Setting<R>>{
       {"daemons", "--daemon", "ADDRESS",
        "HOST:PORT or unix:PATH of a daemon, or dns:NAME:PORT for all that NAME resolves to. Repeatable. Required.",
-       AddDaemon, Form::kList},
+       AddDaemon, Form::kList, [](R* options) { options->daemons.clear(); }},
       {"wire", "--wire", "auto|extended|base",
        "Extension fields that daemons understand. Default auto: they are asked.",
        Choice<R, WireChoice>(
@@ -382,6 +383,7 @@ class FileReader {
       problems_.Add(value.place, value_path, std::string(set.message()));
       bad_keys_->insert(path);
     };
+    if (setting.form == Form::kList) setting.drop(options);
     if (setting.form != Form::kList || node.kind != YamlNode::Kind::kSequence) return read(node, path);
     for (size_t i = 0; i < node.items.size(); ++i) read(*node.items[i], absl::StrCat(path, "[", i, "]"));
   }
@@ -444,9 +446,11 @@ std::optional<FlagKind> KindOf(std::string_view flag) {
 template <typename Options>
 void ApplyFlags(const std::vector<GivenFlag>& given, const std::vector<Setting<Options>>& settings, Options* options,
                 Problems* problems) {
+  std::set<std::string_view> lists;  // begun
   for (const GivenFlag& flag : given) {
     const Setting<Options>* setting = Find(settings, &Setting<Options>::flag, flag.flag);
     if (setting == nullptr) continue;
+    if (setting->form == Form::kList && lists.insert(setting->flag).second) setting->drop(options);
     const std::string_view value = setting->form == Form::kSwitch ? "true" : flag.value;
     const absl::Status set = setting->set({value, Scalar::Style::kFlag}, options);
     if (!set.ok()) problems->Add(absl::StrCat(std::string(flag.flag), ": ", set.message()));
@@ -577,10 +581,6 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
   }
   const bool has_list = !options.engines.empty();
   if (!has_list) options.engines.push_back(defaults);
-  // The first flag of a list drops what the file says.
-  for (const GivenFlag& flag : given) {
-    if (flag.flag == "--daemon") options.report.daemons.clear();
-  }
   ApplyFlags(given, ReportSettings(), &options.report, &problems);
   ApplyFlags(given, ProcessSettings(), &options, &problems);
 

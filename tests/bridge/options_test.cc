@@ -19,6 +19,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 absl::StatusOr<BridgeCommandLine> Parse(std::vector<const char*> flags, std::string pod_namespace = "ns") {
   flags.insert(flags.begin(), "icache-bridge");
@@ -118,6 +120,25 @@ TEST(BridgeOptionsTest, AFlagWinsOverTheFile) {
   EXPECT_EQ(parsed->options.engines[0].model, "n");
   EXPECT_THAT(parsed->options.report.daemons, ElementsAre("c:3", "d:4"));
   EXPECT_EQ(parsed->options.report.ttl, absl::Hours(1));
+}
+
+TEST(BridgeOptionsTest, AnAdapterIsNamedOnceInOnePlaceAndALaterPlaceWins) {
+  const std::vector<const char*> flags = {"--model", "m",         "--events", "tcp://a:1", "--daemon",
+                                          "a:1",     "--adapter", "1=a",      "--adapter", "01=b"};
+  EXPECT_THAT(Parse(flags), StatusIs(absl::StatusCode::kInvalidArgument, "--adapter: names 1 twice"));
+  TempFolder folder;
+  const std::string path = folder.Write("b.yaml",
+                                        "engine: {model: m, adapters: [1=a, 2=b]}\nreport: {daemons: [\"a:1\"]}\n"
+                                        "engines: [{replica: r, events: \"tcp://a:1\"}, "
+                                        "{replica: s, events: \"tcp://a:2\", adapters: [1=c]}]\n");
+  const auto parsed = Parse({"--config", path.c_str()});
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_THAT(parsed->options.engines[0].adapters, UnorderedElementsAre(Pair(1, "a"), Pair(2, "b")));
+  EXPECT_THAT(parsed->options.engines[1].adapters, UnorderedElementsAre(Pair(1, "c")));
+  const std::string twice = folder.Write(
+      "c.yaml", "engine: {model: m, events: \"tcp://a:1\", adapters: [1=a, 1=a]}\nreport: {daemons: [\"a:1\"]}\n");
+  EXPECT_THAT(Parse({"--config", twice.c_str()}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engine.adapters[1]: names 1 twice")));
 }
 
 TEST(BridgeOptionsTest, TwoEnginesNeedTwoNames) {
