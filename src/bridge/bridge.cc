@@ -118,6 +118,9 @@ std::string Bridge::Metrics() const {
   page.Counter("inferencecache_bridge_engine_gone_total",
                "Times that the engine was gone and its claims were cleared.");
   per_engine([](const Stats& s) { return s.times_gone; });
+  page.Counter("inferencecache_bridge_resubscriptions_total",
+               "Times that an event socket without a connection was made anew.");
+  per_engine([](const Stats& s) { return s.resubscriptions; });
   page.Gauge("inferencecache_bridge_waiting_batches", "Batches that wait for a replay to end.");
   per_engine([](const Stats& s) { return s.waiting_batches; });
   page.Counter("inferencecache_bridge_overflowed_batches_total", "Batches dropped because too many waited.");

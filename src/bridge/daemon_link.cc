@@ -114,7 +114,11 @@ class DaemonConnection {
 
   ~DaemonConnection() {
     waker_->Detach();
-    Cancel();
+    if (stream_ != nullptr && !finished_) {
+      context_->TryCancel();
+      stream_->Finish(&status_, TagOf(kFinish));
+      Drain(kFinish);
+    }
     queue_.Shutdown();
     Drain(std::nullopt);
   }
@@ -123,13 +127,15 @@ class DaemonConnection {
   bool writing() const { return writing_; }
   bool IsUp() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
 
-  // Ends the stream at once, and says what the daemon said of it, if anything.
-  grpc::Status Cancel() {
-    if (stream_ == nullptr || std::exchange(finished_, true)) return status_;
-    context_->TryCancel();
-    stream_->Finish(&status_, TagOf(kFinish));
-    Drain(kFinish);
-    return status_;
+  // Ends the stream, and says what the daemon, or what became of the connection to it, had to say of that.
+  std::string End() {
+    if (stream_ != nullptr && !std::exchange(finished_, true)) {
+      stream_->Finish(&status_, TagOf(kFinish));
+      Complete(kFinish, context_.get(), absl::Now() + kReasonTimeout);
+    }
+    if (status_.ok()) return "closed";
+    if (status_.error_code() == grpc::StatusCode::CANCELLED) return "cut off";  // by us, as nobody said anything
+    return status_.error_message();
   }
 
   // Begins to send; on the base wire it also ends. False when the connection is lost.
@@ -448,6 +454,7 @@ void DaemonLink::Run() {
         address_, host_, *options_, waker_.get(), [this] { return stopping() || flushing_; },
         [this] { return stopping(); });
     if (!connection.ok()) {
+      if (stopping() || flushing_) return;  // which is no fault of the daemon's
       const std::string reason(connection.status().message());
       if (std::exchange(failure, reason) != reason) {
         const bool refused = absl::IsPermissionDenied(connection.status());
@@ -470,7 +477,7 @@ void DaemonLink::Run() {
     Serve(connection->get());
     outbox_->OnDisconnected();
     if (!stopping() && !flushing_) {
-      logger_->Warn("daemon_lost", {{"address", address_}, {"reason", (*connection)->Cancel().error_message()}});
+      logger_->Warn("daemon_lost", {{"address", address_}, {"reason", (*connection)->End()}});
     }
     connection->reset();
     // One that takes the connection and drops it again is no reason to hurry either.

@@ -126,7 +126,7 @@ void EngineWorker::Run() {
   while (!stopping_) {
     const absl::Time due = std::min(changed_at_ + report_.batch_interval, clock_->Now() + kIdleWait);
     EventSocket::WaitForAny(sockets_, std::max(due - clock_->Now(), absl::ZeroDuration()));
-    for (const auto& socket : sockets_) socket->Receive(kMessagesAtOnce);
+    for (const auto& socket : sockets_) socket->Receive(kMessagesAtOnce, clock_->Now());
     const absl::Time now = clock_->Now();
     // A clock that is set back must not hold anything up.
     if (now >= next_tick_ || next_tick_ - now > kTick) Tick(now);
@@ -327,6 +327,7 @@ EngineWorker::Stats EngineWorker::GatherStats() const {
     Add(stream.sequencer().counts(), &stats.batches);
     Add(stream.counts(), &stats.events);
     stats.malformed_messages += sockets_[i]->malformed_messages();
+    stats.resubscriptions += sockets_[i]->resubscriptions();
     stats.waiting_batches += stream.sequencer().waiting_batches();
     stats.last_batch_at = std::max(stats.last_batch_at, stream.last_batch_at());
   }

@@ -44,6 +44,7 @@ class EngineWorker {
     StreamCounts events;
     BlockDropCounts drops = {};
     int64_t malformed_messages = 0;
+    int64_t resubscriptions = 0;
     int64_t scrape_failures = 0;
     int64_t leases = 0;          // renewed
     int64_t times_gone = 0;      // the engine

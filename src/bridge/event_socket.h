@@ -1,7 +1,8 @@
 // EventSocket: the ZeroMQ sockets of one event stream: the subscription, and a replay when one is asked for.
 //
-// Never blocks but in WaitForAny(). Lost connections are made again by ZeroMQ, with growing pauses. Not thread-safe:
-// one thread makes and uses it. Source: contract/engine-events.md "Transport".
+// Never blocks but in WaitForAny(). Lost connections are made again, with growing pauses: by ZeroMQ, or where that
+// gives up, as it does when a peer breaks the protocol, by a new socket. Not thread-safe: one thread makes and uses it.
+// Source: contract/engine-events.md "Transport".
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct EventSocketHandlers {
   std::function<void(uint64_t sequence, std::string_view payload)> replayed;
   std::function<void()> replay_ended;
   std::function<void()> connected;    // for the first time
-  std::function<void()> reconnected;  // after a connection had been lost
+  std::function<void()> reconnected;  // after a connection had been lost, be it while another was there
 };
 
 // The process's ZeroMQ context, which sockets are made from. Thread-safe.
@@ -50,8 +51,9 @@ class EventSocket {
 
   // Waits until one of `sockets` has something, or for `timeout`.
   static void WaitForAny(const std::vector<std::unique_ptr<EventSocket>>& sockets, absl::Duration timeout);
-  // Hands on what has come, at most `max_messages` of it, and less of long ones.
-  void Receive(size_t max_messages);
+  // Hands on what has come, at most `max_messages` of it, and less of long ones. Makes a socket anew that has had no
+  // connection for long.
+  void Receive(size_t max_messages, absl::Time now);
   // Throws away what has come, and ends a replay.
   void Discard();
   // Asks for the batches from `from` on, in place of an earlier request.
@@ -63,6 +65,8 @@ class EventSocket {
   const std::string& endpoint() const;
   // Messages that were no batch at all: frames missing, or a number of another size.
   int64_t malformed_messages() const;
+  // Times that the subscribing socket was made anew.
+  int64_t resubscriptions() const;
 
  private:
   struct Impl;

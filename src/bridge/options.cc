@@ -1,7 +1,11 @@
 #include "bridge/options.h"
 
+#include <arpa/inet.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -31,6 +35,10 @@ constexpr size_t kMaxDaemons = 64;
 constexpr size_t kMaxNameLength = 512;  // Source: contract/index.md
 constexpr int kMaxPort = 65535;
 constexpr std::string_view kDnsPrefix = "dns:";
+constexpr std::string_view kUnixPrefix = "unix:";
+constexpr std::string_view kIpcPrefix = "ipc://";
+constexpr std::string_view kTcpPrefix = "tcp://";
+constexpr size_t kMaxIpcPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::Status Bad(const std::string& message) { return absl::InvalidArgumentError(message); }
 
@@ -61,21 +69,49 @@ std::optional<int> PortOf(std::string_view endpoint) {
 }
 
 absl::Status CheckEndpoint(std::string_view endpoint) {
-  if (endpoint.starts_with("ipc://") && endpoint.size() > 6) return absl::OkStatus();
-  if (!endpoint.starts_with("tcp://") || !PortOf(endpoint).has_value()) {
+  if (endpoint.starts_with(kIpcPrefix) && endpoint.size() > kIpcPrefix.size()) {
+    if (endpoint.size() - kIpcPrefix.size() <= kMaxIpcPathBytes) return absl::OkStatus();
+    return Bad(absl::StrFormat("must have a path of at most %d bytes", kMaxIpcPathBytes));
+  }
+  const std::optional<int> port = PortOf(endpoint);
+  if (!endpoint.starts_with(kTcpPrefix) || !port.has_value()) {
     return Bad(absl::StrCat("must be tcp://HOST:PORT or ipc://PATH, got ", Quoted(endpoint)));
   }
-  return endpoint.starts_with("tcp://*:") ? absl::OkStatus() : CheckHostPort(endpoint.substr(6));
+  if (IsBindEndpoint(endpoint)) return absl::OkStatus();
+  if (*port == 0) return Bad(absl::StrCat("must have a port to connect to, got ", Quoted(endpoint)));
+  return CheckHostPort(endpoint.substr(kTcpPrefix.size()));
+}
+
+// Whether `host`, which may be a name or stand in brackets, is the address that stands for all of a host's own.
+bool IsWildcard(std::string_view host) {
+  const bool v6 = host.starts_with('[');
+  const std::string text(v6 ? host.substr(1, host.size() - 2) : host);
+  in6_addr address = {};
+  return inet_pton(v6 ? AF_INET6 : AF_INET, text.c_str(), &address) == 1 &&
+         IN6_IS_ADDR_UNSPECIFIED(&address);  // what is no IPv6 address fills but a part of it
 }
 
 absl::Status CheckDaemon(std::string_view address) {
-  if (address.starts_with(kDnsPrefix)) return CheckHostPort(address.substr(kDnsPrefix.size()));
-  return CheckListenAddress(address);
+  if (address.starts_with(kUnixPrefix)) return CheckListenAddress(address);
+  const std::string_view host_port = address.starts_with(kDnsPrefix) ? address.substr(kDnsPrefix.size()) : address;
+  RETURN_IF_ERROR(CheckHostPort(host_port));
+  if (PortOf(host_port) == 0 || IsWildcard(host_port.substr(0, host_port.rfind(':')))) {
+    return Bad(absl::StrCat("must be an address to connect to, got ", Quoted(address)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckUrl(std::string_view url) {
-  const bool known = url.starts_with("http://") || url.starts_with("https://");
-  return url.empty() || known ? absl::OkStatus() : Bad(absl::StrCat("must be an http:// URL, got ", Quoted(url)));
+  if (url.empty()) return absl::OkStatus();
+  const size_t scheme_end = url.find("://");
+  const std::string_view scheme = url.substr(0, scheme_end);
+  if (scheme_end != std::string_view::npos && (scheme == "http" || scheme == "https")) {
+    std::string_view authority = url.substr(scheme_end + 3);
+    authority = authority.substr(0, authority.find_first_of("/?#"));
+    authority.remove_prefix(authority.rfind('@') + 1);  // none: from the first byte on
+    if (!authority.empty() && authority.front() != ':') return absl::OkStatus();
+  }
+  return Bad(absl::StrCat("must be an http:// URL with a host, got ", Quoted(url)));
 }
 
 template <typename Options>
@@ -150,8 +186,8 @@ absl::Status AddAdapter(const Scalar& scalar, EngineOptions* options) {
   if (!absl::SimpleAtoi(absl::string_view(id_text.data(), id_text.size()), &id) || !CheckName(name).ok()) {
     return Bad(absl::StrCat("must be ID=NAME, got ", Quoted(scalar.text)));
   }
-  options->adapters[id] = std::string(name);
-  return absl::OkStatus();
+  const bool is_new = options->adapters.emplace(id, name).second;
+  return is_new ? absl::OkStatus() : Bad(absl::StrFormat("names %d twice", id));
 }
 
 // ---- The settings -------------------------------------------------------------------------------------------------
@@ -166,6 +202,7 @@ struct Setting {
   std::string_view help;
   Set<Options> set;
   Form form = Form::kValue;
+  void (*drop)(Options* options) = nullptr;  // of a list: what an earlier place says, which a later one replaces
 };
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -202,7 +239,7 @@ const std::vector<Setting<EngineOptions>>& EngineSettings() {
       {"block_size", "--block-size", "N", "Tokens of a block; others are dropped. Default 0 = any.",
        Integer(&E::block_size, 0, std::numeric_limits<int32_t>::max())},
       {"adapters", "--adapter", "ID=NAME", "Adapter name of a lora_id that comes without one. Repeatable.", AddAdapter,
-       Form::kList},
+       Form::kList, [](E* options) { options->adapters.clear(); }},
       {"gpu_removal", "--gpu-removal", "evict|offload",
        "What a removal from the GPU means: gone, or kept by an external tier as T2. Default evict.",
        Choice<E, GpuRemoval>(&E::gpu_removal, {{"evict", GpuRemoval::kEvict}, {"offload", GpuRemoval::kOffload}})},
@@ -217,7 +254,7 @@ const std::vector<Setting<ReportOptions>>& ReportSettings() {
   static const auto* const settings = new std::vector<Setting<R>>{
       {"daemons", "--daemon", "ADDRESS",
        "HOST:PORT or unix:PATH of a daemon, or dns:NAME:PORT for all that NAME resolves to. Repeatable. Required.",
-       AddDaemon, Form::kList},
+       AddDaemon, Form::kList, [](R* options) { options->daemons.clear(); }},
       {"wire", "--wire", "auto|extended|base",
        "Extension fields that daemons understand. Default auto: they are asked.",
        Choice<R, WireChoice>(
@@ -346,6 +383,7 @@ class FileReader {
       problems_.Add(value.place, value_path, std::string(set.message()));
       bad_keys_->insert(path);
     };
+    if (setting.form == Form::kList) setting.drop(options);
     if (setting.form != Form::kList || node.kind != YamlNode::Kind::kSequence) return read(node, path);
     for (size_t i = 0; i < node.items.size(); ++i) read(*node.items[i], absl::StrCat(path, "[", i, "]"));
   }
@@ -408,9 +446,11 @@ std::optional<FlagKind> KindOf(std::string_view flag) {
 template <typename Options>
 void ApplyFlags(const std::vector<GivenFlag>& given, const std::vector<Setting<Options>>& settings, Options* options,
                 Problems* problems) {
+  std::set<std::string_view> lists;  // begun
   for (const GivenFlag& flag : given) {
     const Setting<Options>* setting = Find(settings, &Setting<Options>::flag, flag.flag);
     if (setting == nullptr) continue;
+    if (setting->form == Form::kList && lists.insert(setting->flag).second) setting->drop(options);
     const std::string_view value = setting->form == Form::kSwitch ? "true" : flag.value;
     const absl::Status set = setting->set({value, Scalar::Style::kFlag}, options);
     if (!set.ok()) problems->Add(absl::StrCat(std::string(flag.flag), ": ", set.message()));
@@ -425,6 +465,24 @@ BadKeys NamedFlags(int argc, const char* const* argv) {
     flags.emplace(argument.substr(0, argument.find('=')));
   }
   return flags;
+}
+
+// Whether one of the sockets of `ranks` ranks from `endpoint` on is one of those of `other_ranks` from `other` on.
+bool Collide(const std::string& endpoint, int32_t ranks, const std::string& other, int32_t other_ranks) {
+  const bool both_tcp = endpoint.starts_with(kTcpPrefix) && other.starts_with(kTcpPrefix);
+  if (!both_tcp) return endpoint == other;
+  if (endpoint.substr(0, endpoint.rfind(':')) != other.substr(0, other.rfind(':'))) return false;
+  const int port = PortOf(endpoint).value_or(0);
+  const int other_port = PortOf(other).value_or(0);
+  if (port == 0 || other_port == 0) return false;  // whichever is free
+  return port < other_port + other_ranks && other_port < port + ranks;
+}
+
+// Whether both would hear the same engine. One endpoint may carry several, told apart by their topics.
+bool HearTheSame(const EngineOptions& engine, const EngineOptions& other) {
+  if (engine.events.empty() || !Collide(engine.events, engine.ranks, other.events, other.ranks)) return false;
+  return IsBindEndpoint(engine.events) || engine.topic.starts_with(other.topic) ||
+         other.topic.starts_with(engine.topic);
 }
 
 // `item` is the engine's path in the file, "" for the one that flags describe.
@@ -450,11 +508,16 @@ void CheckEngine(const std::string& item, EngineOptions* engine, const BridgeEnv
   require(engine->events, "events", "is required");
   require(engine->tenant, "tenant", "is required, for POD_NAMESPACE is not set");
   require(engine->replica, "replica", "is required, for the host has no name");
-  if (IsBindEndpoint(engine->replay)) problem("replay", "must name a host");
+  if (IsBindEndpoint(engine->replay)) {
+    problem("replay", "must name a host");
+  } else if (!engine->replay.empty() && Collide(engine->events, engine->ranks, engine->replay, engine->ranks)) {
+    problem("replay", engine->ranks == 1 ? "must not be the endpoint of the events"
+                                         : "must not share ports with the events, as each rank has one of both");
+  }
   for (const auto& [key, endpoint] : {std::pair("events", engine->events), std::pair("replay", engine->replay)}) {
     if (engine->ranks == 1 || endpoint.empty()) continue;
     const int port = PortOf(endpoint).value_or(0);
-    if (endpoint.starts_with("tcp://") && port > 0 && port + engine->ranks - 1 <= kMaxPort) continue;
+    if (endpoint.starts_with(kTcpPrefix) && port > 0 && port + engine->ranks - 1 <= kMaxPort) continue;
     problem(key, absl::StrFormat("must have a TCP port for each of %d ranks", engine->ranks));
   }
 }
@@ -518,10 +581,6 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
   }
   const bool has_list = !options.engines.empty();
   if (!has_list) options.engines.push_back(defaults);
-  // The first flag of a list drops what the file says.
-  for (const GivenFlag& flag : given) {
-    if (flag.flag == "--daemon") options.report.daemons.clear();
-  }
   ApplyFlags(given, ReportSettings(), &options.report, &problems);
   ApplyFlags(given, ProcessSettings(), &options, &problems);
 
@@ -533,6 +592,12 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
     if (!replicas.emplace(engine.tenant, engine.model, engine.replica).second) {
       problems.Add(absl::StrCat(item, ".replica: ", Quoted(engine.replica), " is taken by another engine"));
     }
+  }
+  for (size_t i = 0; i < options.engines.size(); ++i) {
+    const auto end = options.engines.begin() + static_cast<ptrdiff_t>(i);
+    const bool taken = std::any_of(options.engines.begin(), end,
+                                   [&](const EngineOptions& other) { return HearTheSame(options.engines[i], other); });
+    if (taken) problems.Add(absl::StrCat("engines[", i, "].events: is another engine's, whose topics are these, too"));
   }
   // Nor may one have the name of another's rank.
   for (size_t i = 0; i < options.engines.size(); ++i) {
@@ -550,6 +615,11 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
   if (report.tls_cert_file.empty() != report.tls_key_file.empty()) {
     problems.Add(report.tls_key_file.empty() ? "--tls-cert-file: needs --tls-key-file"
                                              : "--tls-key-file: needs --tls-cert-file");
+  }
+  for (const auto& [flag, value] :
+       {std::pair("--tls-ca-file", &report.tls_ca_file), std::pair("--tls-cert-file", &report.tls_cert_file),
+        std::pair("--tls-key-file", &report.tls_key_file), std::pair("--tls-server-name", &report.tls_server_name)}) {
+    if (!report.tls && !value->empty()) problems.Add(absl::StrCat(flag, ": needs --tls"));
   }
   RETURN_IF_ERROR(problems.ToStatus());
   return command_line;

@@ -97,8 +97,9 @@ struct BridgeEnvironment {
   static BridgeEnvironment OfProcess();
 };
 
-// Resolves defaults, then the file that --config names, then the other flags; a later one wins. Flags of an engine, and
-// the file's `engine:`, are the defaults of every item of its `engines:`; without that list they are the one engine.
+// Resolves defaults, then the file that --config names, then the other flags; a later one wins, of a list as a whole.
+// Flags of an engine, and the file's `engine:`, are the defaults of every item of its `engines:`; without that list
+// they are the one engine.
 //
 // Errors: InvalidArgument whose message has every problem, one per line, as `file:line:column: key: message` or
 // `--flag: message`. The process should exit 2.

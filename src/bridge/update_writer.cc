@@ -45,8 +45,13 @@ std::shared_ptr<CacheStateUpdate> EmptyUpdate(const ReplicaNames& names, absl::T
 UpdateWriter::UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time now, size_t max_blocks, bool clear)
     : names_(names), at_(at), now_(now), max_blocks_(max_blocks) {
   if (!clear) return;
-  base_.update = EmptyUpdate(*names_, at_);
-  base_.update->set_clear(true);
+  // What an earlier bridge has told may be stamped later, by a clock that was ahead of this one. So behind the stamped
+  // clear, which fences off what is still on its way, one without a stamp, which stands for the daemon's now.
+  for (const absl::Time cleared_at : {at_, absl::UnixEpoch()}) {
+    auto update = EmptyUpdate(*names_, cleared_at);
+    update->set_clear(true);
+    finished_.push_back({std::move(update), 0, now_});
+  }
 }
 
 UpdateWriter::Open& UpdateWriter::OpenFor(std::string_view adapter_id) {

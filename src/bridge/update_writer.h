@@ -42,7 +42,8 @@ std::shared_ptr<CacheStateUpdate> EmptyUpdate(const ReplicaNames& names, absl::T
 // Thread-compatible.
 class UpdateWriter final : public LedgerSink {
  public:
-  // At most `max_blocks` in one update. `clear`: the first of them clears the replica. `names` must outlive it.
+  // At most `max_blocks` in one update. `clear`: two that clear the replica come first. `names` must
+  // outlive it.
   UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time now, size_t max_blocks, bool clear);
 
   void OnHeld(const BlockRun& run) override;

@@ -19,7 +19,6 @@ const KvBatch* BatchSequencer::Decode(std::string_view payload) {
 }
 
 void BatchSequencer::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
-  idle_since_ = now;
   if (replay_.has_value() || !TakeLive(sequence, payload, now)) Hold(sequence, payload);
 }
 
@@ -42,7 +41,9 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
   }
   const KvBatch* batch = Decode(payload);
   if (sequence < next_) {
-    if (batch == nullptr || batch->time <= last_time_) {
+    // Nothing is published twice, so where no replay can have brought it first, a new connection is a new engine's.
+    const bool is_new_engine = reconnected_ && !options_.has_replay;
+    if (batch == nullptr || (batch->time <= last_time_ && !is_new_engine)) {
       ++counts_.duplicates;
       return true;
     }
@@ -51,6 +52,7 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
       return false;
     }
     ++counts_.restarts;
+    reconnected_ = false;
     listener_->OnEngineStart(/*known_from_start=*/sequence == 0);
   } else if (sequence > next_) {
     ++counts_.gaps;
@@ -61,6 +63,7 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
     ++counts_.losses;
     listener_->OnLoss();
   }
+  idle_since_ = now;
   Apply(sequence, batch);
   return true;
 }
@@ -116,6 +119,8 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
   if (!replay_.has_value() || replay_->resting || sequence < replay_->from) return;
   const bool first = !std::exchange(replay_->answered, true);
   if (first) replay_->deadline = now + options_.replay_pause;
+  // An answer that begins behind the last batch applied does not show whose it is.
+  const bool is_proven = !first || !started_ || next_ == 0 || sequence < next_;
   if (!started_) Begin(sequence);
   if (sequence < next_) {
     // The batch that was applied last, unless this is another engine.
@@ -134,7 +139,7 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
     replay_->reason = Reason::kGap;
     ++counts_.gaps;
   }
-  if (sequence > next_) {
+  if (sequence > next_ || !is_proven) {
     // Missing at the front, it is older than the engine's buffer. Missing further on, it was lost on the way, or has
     // never been published.
     if (!first && !replay_->has_holes) {
@@ -154,8 +159,8 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
 void BatchSequencer::OnReplayEnd(absl::Time now) {
   if (!replay_.has_value() || replay_->resting) return;
   const bool overlap_missing = started_ && next_ > 0 && !replay_->answered;
-  if (overlap_missing && replay_knows_) {
-    // The engine has published less than was seen of it, so it has begun anew.
+  if (overlap_missing && (replay_knows_ || replay_->reason == Reason::kIdle)) {
+    // The engine has published less than was seen of it, and not just now, so it has begun anew.
     DropWaiting();
     return RestartEngine(now);
   }
@@ -221,6 +226,7 @@ void BatchSequencer::OnReconnected(absl::Time now) {
   if (options_.has_replay) {
     AskReplay(Reason::kReconnect, now);
   } else {  // nobody can say what was missed
+    reconnected_ = true;
     ++counts_.losses;
     listener_->OnLoss();
   }
@@ -252,6 +258,7 @@ void BatchSequencer::Forget() {
   next_ = 0;
   last_time_ = absl::InfinitePast();
   replay_knows_ = false;
+  reconnected_ = false;
   replay_.reset();
 }
 

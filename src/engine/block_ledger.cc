@@ -322,6 +322,7 @@ void BlockLedger::Remove(const BlockRemoved& event, absl::Time at) {
     const bool all_known = groups_are_named_ && !full_groups_.empty() && full_groups_.size() < kMaxGroups;
     if (all_known && !full_groups_.contains(*event.group_idx)) return;
   }
+  learning_root_ = false;  // from here on, what is unknown may be what was removed
   const size_t medium = MediumOf(event.medium);
   for (const EngineHash& hash : event.block_hashes) RemoveHash(hash, medium, at);
 }

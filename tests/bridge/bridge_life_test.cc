@@ -291,6 +291,15 @@ TEST(BridgeLifeTest, ADaemonThatIsKilledIsToldEverythingAnew) {
   }
   publisher.Settle();
   daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_NE(bridge.output().find("daemon_lost"), std::string::npos);
+  EXPECT_EQ(bridge.output().find("CANCELLED"), std::string::npos);
+}
+
+TEST(BridgeLifeTest, ToBeToldToStopIsNoFaultOfADaemonsThatIsNotThere) {
+  BridgeProcess bridge(BridgeFlags(nullptr, {}, {"--events", "tcp://127.0.0.1:1", "--daemon", "unix:/nowhere/s"}));
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_EQ(bridge.output().find("told to stop"), std::string::npos);
 }
 
 TEST(BridgeLifeTest, ADaemonThatHangsDelaysNoOther) {
@@ -445,7 +454,8 @@ TEST(BridgeLifeTest, TheLastOfTheMostRanksIsAskedForAReplay) {
   const std::string first =
       absl::StrCat("tcp://127.0.0.77:", std::stoi(endpoint.substr(endpoint.rfind(':') + 1)) - 255);
   Daemon daemon;
-  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", first, "--replay", first, "--ranks", "256"}));
+  const std::string elsewhere = absl::StrCat("tcp://127.0.0.78", first.substr(first.rfind(':')));
+  BridgeProcess bridge(BridgeFlags(nullptr, {&daemon}, {"--events", elsewhere, "--replay", first, "--ranks", "256"}));
   zmq::pollitem_t item = {last.handle(), 0, ZMQ_POLLIN, 0};
   EXPECT_EQ(zmq::poll(&item, 1, absl::ToChronoMilliseconds(kPatience)), 1);
 }

@@ -19,6 +19,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 absl::StatusOr<BridgeCommandLine> Parse(std::vector<const char*> flags, std::string pod_namespace = "ns") {
   flags.insert(flags.begin(), "icache-bridge");
@@ -120,6 +122,25 @@ TEST(BridgeOptionsTest, AFlagWinsOverTheFile) {
   EXPECT_EQ(parsed->options.report.ttl, absl::Hours(1));
 }
 
+TEST(BridgeOptionsTest, AnAdapterIsNamedOnceInOnePlaceAndALaterPlaceWins) {
+  const std::vector<const char*> flags = {"--model", "m",         "--events", "tcp://a:1", "--daemon",
+                                          "a:1",     "--adapter", "1=a",      "--adapter", "01=b"};
+  EXPECT_THAT(Parse(flags), StatusIs(absl::StatusCode::kInvalidArgument, "--adapter: names 1 twice"));
+  TempFolder folder;
+  const std::string path = folder.Write("b.yaml",
+                                        "engine: {model: m, adapters: [1=a, 2=b]}\nreport: {daemons: [\"a:1\"]}\n"
+                                        "engines: [{replica: r, events: \"tcp://a:1\"}, "
+                                        "{replica: s, events: \"tcp://a:2\", adapters: [1=c]}]\n");
+  const auto parsed = Parse({"--config", path.c_str()});
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_THAT(parsed->options.engines[0].adapters, UnorderedElementsAre(Pair(1, "a"), Pair(2, "b")));
+  EXPECT_THAT(parsed->options.engines[1].adapters, UnorderedElementsAre(Pair(1, "c")));
+  const std::string twice = folder.Write(
+      "c.yaml", "engine: {model: m, events: \"tcp://a:1\", adapters: [1=a, 1=a]}\nreport: {daemons: [\"a:1\"]}\n");
+  EXPECT_THAT(Parse({"--config", twice.c_str()}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engine.adapters[1]: names 1 twice")));
+}
+
 TEST(BridgeOptionsTest, TwoEnginesNeedTwoNames) {
   TempFolder folder;
   const std::string path = folder.Write("b.yaml",
@@ -132,18 +153,90 @@ TEST(BridgeOptionsTest, TwoEnginesNeedTwoNames) {
 TEST(BridgeOptionsTest, NoEngineHasTheNameOfAnothersRank) {
   TempFolder folder;
   const auto parse = [&](const std::string& engines) {
-    const std::string path = folder.Write("b.yaml", "engine: {model: m, events: \"tcp://a:1\"}\nengines: " + engines +
-                                                        "\nreport: {daemons: [\"a:1\"]}\n");
+    const std::string path =
+        folder.Write("b.yaml", "engine: {model: m}\nengines: " + engines + "\nreport: {daemons: [\"a:1\"]}\n");
     return Parse({"--config", path.c_str()});
   };
-  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@0\"}]"),
+  EXPECT_THAT(parse("[{replica: r, events: \"tcp://a:1\", ranks: 2}, {replica: \"r@0\", events: \"tcp://b:1\"}]"),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("engines[1].replica: \"r@0\" is the name of a rank of \"r\"")));
-  EXPECT_THAT(parse("[{replica: \"r@10\", ranks: 2}, {replica: r, ranks: 2}]"),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[0].replica: \"r@10\"")));
-  EXPECT_THAT(parse("[{replica: r}, {replica: \"r@0\"}]"), IsOk());
-  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@a\"}]"), IsOk());
-  EXPECT_THAT(parse("[{replica: r, ranks: 2}, {replica: \"r@0\", model: n}]"), IsOk());
+  EXPECT_THAT(
+      parse("[{replica: \"r@10\", events: \"tcp://a:1\", ranks: 2}, {replica: r, events: \"tcp://b:1\", ranks: 2}]"),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[0].replica: \"r@10\"")));
+  EXPECT_THAT(parse("[{replica: r, events: \"tcp://a:1\"}, {replica: \"r@0\", events: \"tcp://b:1\"}]"), IsOk());
+  EXPECT_THAT(parse("[{replica: r, events: \"tcp://a:1\", ranks: 2}, {replica: \"r@a\", events: \"tcp://b:1\"}]"),
+              IsOk());
+  EXPECT_THAT(
+      parse("[{replica: r, events: \"tcp://a:1\", ranks: 2}, {replica: \"r@0\", events: \"tcp://b:1\", model: n}]"),
+      IsOk());
+}
+
+TEST(BridgeOptionsTest, EndpointsThatCannotWorkAreRefused) {
+  const std::string long_path = "ipc://" + std::string(108, 'p');
+  const auto with = [](std::vector<const char*> flags) {
+    flags.insert(flags.end(), {"--model", "m", "--daemon", "a:1"});
+    return Parse(flags);
+  };
+  const auto refuses = [](const char* what) { return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what)); };
+  EXPECT_THAT(with({"--events", "tcp://a:0"}), refuses("--events: must have a port to connect to"));
+  EXPECT_THAT(with({"--events", "tcp://*:0"}), IsOk());  // any that is free
+  EXPECT_THAT(with({"--events", long_path.c_str()}), refuses("--events: must have a path of at most 107 bytes"));
+  EXPECT_THAT(with({"--events", long_path.substr(0, long_path.size() - 1).c_str()}), IsOk());
+  EXPECT_THAT(with({"--events", "ipc://e", "--replay", "ipc://e"}), refuses("--replay: must not be the endpoint"));
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--replay", "tcp://a:1"}), refuses("--replay: must not be the endpoint"));
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--replay", "tcp://a:2"}), IsOk());
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--replay", "tcp://a:2", "--ranks", "2"}),
+              refuses("must not share ports"));
+  EXPECT_THAT(with({"--events", "tcp://a:3", "--replay", "tcp://a:2", "--ranks", "2"}),
+              refuses("must not share ports"));
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--replay", "tcp://a:3", "--ranks", "2"}), IsOk());
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--replay", "tcp://b:1", "--ranks", "2"}), IsOk());
+  for (const char* url : {"http://", "http://:8000/metrics", "http:///metrics", "http://user@/metrics", "metrics"}) {
+    EXPECT_THAT(with({"--events", "tcp://a:1", "--metrics-url", url}),
+                refuses("--metrics-url: must be an http:// URL"));
+  }
+  EXPECT_THAT(with({"--events", "tcp://a:1", "--metrics-url", "https://[::1]:8000/metrics"}), IsOk());
+}
+
+TEST(BridgeOptionsTest, ADaemonIsAnAddressToConnectTo) {
+  for (const char* daemon : {"127.0.0.1:0", "dns:icached:0", "0.0.0.0:9090", "[::]:9090"}) {
+    EXPECT_THAT(Parse({"--model", "m", "--events", "tcp://a:1", "--daemon", daemon}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--daemon: must be an address to connect to")))
+        << daemon;
+  }
+  EXPECT_THAT(Parse({"--model", "m", "--events", "tcp://a:1", "--daemon", "[::1]:9090", "--daemon", "unix:/run/s"}),
+              IsOk());
+}
+
+TEST(BridgeOptionsTest, TwoEnginesNeedTwoEventStreams) {
+  TempFolder folder;
+  const auto parse = [&](const std::string& engines) {
+    const std::string path =
+        folder.Write("b.yaml", "engine: {model: m}\nengines: " + engines + "\nreport: {daemons: [\"a:1\"]}\n");
+    return Parse({"--config", path.c_str()});
+  };
+  const auto refuses =
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("engines[1].events: is another engine's"));
+  EXPECT_THAT(parse("[{replica: r, events: \"tcp://a:1\"}, {replica: s, events: \"tcp://a:1\"}]"), refuses);
+  EXPECT_THAT(parse("[{replica: r, ranks: 3, events: \"tcp://a:1\"}, {replica: s, events: \"tcp://a:3\"}]"), refuses);
+  EXPECT_THAT(parse("[{replica: r, ranks: 2, events: \"tcp://a:1\"}, {replica: s, events: \"tcp://a:3\"}]"), IsOk());
+  EXPECT_THAT(parse("[{replica: r, events: \"tcp://*:0\"}, {replica: s, events: \"tcp://*:0\"}]"), IsOk());
+  // Behind one proxy.
+  EXPECT_THAT(parse("[{replica: r, topic: a, events: \"tcp://a:1\"}, {replica: s, topic: b, events: \"tcp://a:1\"}]"),
+              IsOk());
+  EXPECT_THAT(parse("[{replica: r, topic: a, events: \"tcp://a:1\"}, {replica: s, topic: ab, events: \"tcp://a:1\"}]"),
+              refuses);
+}
+
+TEST(BridgeOptionsTest, WhatIsOfTlsNeedsTls) {
+  const auto with = [](std::vector<const char*> flags) {
+    flags.insert(flags.end(), {"--model", "m", "--events", "tcp://a:1", "--daemon", "a:1"});
+    return Parse(flags);
+  };
+  EXPECT_THAT(with({"--tls-ca-file", "ca", "--tls-server-name", "n"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("--tls-ca-file: needs --tls"), HasSubstr("--tls-server-name: needs --tls"))));
+  EXPECT_THAT(with({"--tls", "--tls-ca-file", "ca", "--tls-server-name", "n"}), IsOk());
 }
 
 TEST(BridgeOptionsTest, RanksArePortsFurtherOn) {

@@ -28,12 +28,23 @@ TEST(UpdateWriterTest, NothingToSayIsNoUpdate) {
   EXPECT_THAT(Write(10, false, [](UpdateWriter&) {}), IsEmpty());
 }
 
-TEST(UpdateWriterTest, AClearIsSaidByItself) {
+TEST(UpdateWriterTest, AClearFencesAndThenClearsWhateverTheClockOfTheOneBefore) {
   const auto reports = Write(10, true, [](UpdateWriter&) {});
-  ASSERT_THAT(reports, SizeIs(1));
-  EXPECT_TRUE(reports[0].update->clear());
-  EXPECT_EQ(reports[0].update->replica_id(), "r");
+  ASSERT_THAT(reports, SizeIs(2));
+  for (const Report& report : reports) {
+    EXPECT_TRUE(report.update->clear());
+    EXPECT_EQ(report.update->replica_id(), "r");
+  }
   EXPECT_EQ(reports[0].update->timestamp_us(), 5);
+  EXPECT_EQ(reports[1].update->timestamp_us(), 0);  // the daemon's now
+}
+
+TEST(UpdateWriterTest, WhatIsToldBehindAClearIsStamped) {
+  const std::vector<uint64_t> hashes = {1};
+  const auto reports = Write(10, true, [&](UpdateWriter& w) { w.OnHeld({"", true, 0, 16, hashes}); });
+  ASSERT_THAT(reports, SizeIs(3));
+  EXPECT_FALSE(reports[2].update->clear());
+  EXPECT_EQ(reports[2].update->timestamp_us(), 5);
 }
 
 TEST(UpdateWriterTest, ChainsFromTheRootArePacked) {
@@ -58,10 +69,8 @@ TEST(UpdateWriterTest, AContinuationCarriesItsCounts) {
 
 TEST(UpdateWriterTest, LongRunsAreCutAndGoOnWhereTheyWere) {
   const std::vector<uint64_t> hashes = {1, 2, 3};
-  const auto reports = Write(2, true, [&](UpdateWriter& w) { w.OnHeld({"", true, 0, 16, hashes}); });
+  const auto reports = Write(2, false, [&](UpdateWriter& w) { w.OnHeld({"", true, 0, 16, hashes}); });
   ASSERT_THAT(reports, SizeIs(2));
-  EXPECT_TRUE(reports[0].update->clear());
-  EXPECT_FALSE(reports[1].update->clear());
   EXPECT_THAT(reports[0].update->prefixes(0).block_hashes_u64(), ElementsAre(1, 2));
   EXPECT_THAT(reports[1].update->prefixes(0).block_token_counts(), ElementsAre(48));
   EXPECT_EQ(reports[0].blocks, 2);

@@ -300,6 +300,67 @@ TEST_F(BatchSequencerTest, AReplayThatDoesNotReachTheLastBatchIsARestart) {
   EXPECT_THAT(recorder_.Take(), ElementsAre("start"));
 }
 
+TEST_F(BatchSequencerTest, AReplayThatBeginsBehindTheLastBatchMayBeAnothersAndIsALoss) {
+  UseSynced();
+  sequencer_->OnReconnected(now_);
+  Replayed(3, 3);
+  Replayed(4, 4);
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "loss", "3", "4"));
+  EXPECT_EQ(sequencer_->counts().losses, 1);
+  EXPECT_TRUE(sequencer_->in_sync());
+}
+
+TEST_F(BatchSequencerTest, AnIdleEngineWhoseReplayHasNothingOfItIsANewOne) {
+  Use(true);
+  Tick(absl::ZeroDuration());
+  ReplayEnd();
+  Live(0, 1);
+  Live(1, 2);
+  recorder_.Take();
+  Tick(absl::Seconds(5));
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 1", "restart", "ask 0"));
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("start"));
+  Tick(absl::Seconds(5));
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 0"));  // and it goes on to be that
+}
+
+TEST_F(BatchSequencerTest, DuplicatesAreNoActivity) {
+  Use(true);
+  Tick(absl::ZeroDuration());
+  ReplayEnd();
+  for (int i = 0; i < 9; ++i) Live(i, 100 + i);
+  recorder_.Take();
+  // Another engine, whose clock is behind.
+  for (int i = 0; i < 5; ++i) {
+    Tick(absl::Seconds(1));
+    if (i < 4) Live(i, i);
+  }
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 8"));
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("restart", "ask 0"));
+  for (int i = 0; i < 4; ++i) Replayed(i, i);
+  ReplayEnd();
+  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "0", "1", "2", "3"));
+}
+
+TEST_F(BatchSequencerTest, WithoutReplayALowerNumberBehindAReconnectionIsARestartWhateverItsTime) {
+  Use(false);
+  for (int i = 0; i < 3; ++i) Live(i, 100 + i);
+  sequencer_->OnReconnected(now_);
+  recorder_.Take();
+  Live(0, 1);
+  Live(1, 2);
+  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "1", "2"));
+  EXPECT_EQ(sequencer_->counts().restarts, 1);
+  Live(1, 2);
+  EXPECT_THAT(recorder_.Take(), IsEmpty());
+  EXPECT_EQ(sequencer_->counts().duplicates, 1);
+}
+
 TEST_F(BatchSequencerTest, ARestartWhoseFirstBatchesWereMissedIsReplayed) {
   UseSynced();
   Live(1, 9);

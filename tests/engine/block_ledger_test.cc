@@ -101,6 +101,16 @@ TEST_F(BlockLedgerTest, TheParentOfABlockThatWasARootIsTheRoot) {
   EXPECT_THAT(Told(), SizeIs(2));
 }
 
+TEST_F(BlockLedgerTest, ABlockThatWasRemovedIsNoRoot) {
+  Store({1}, std::nullopt, 1);
+  Store({2}, std::nullopt, 5);
+  Remove(2);
+  Store({1}, 2, 1);  // the same page, behind the one that is gone
+  Store({3}, 2, 9);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 2);
+  EXPECT_THAT(Told(), SizeIs(1));
+}
+
 TEST_F(BlockLedgerTest, NoRootIsLearnedWhenTheStartWasMissed) {
   ledger_.Restart(/*known_from_start=*/false);
   Store({1}, 77);

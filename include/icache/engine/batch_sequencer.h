@@ -7,9 +7,11 @@
 //   start        replay from 0, or wait for the first live batch
 //   gap          a sequence number beyond the next: replay; what it does not give is lost
 //   reconnected  replay, or else loss, since nobody can say what was missed
-//   idle         replay now and then, for a lost last batch shows no gap
+//   unproven     a replay that begins right behind the last batch: loss, since it may be another engine's
+//   idle         replay now and then while nothing new comes, for a lost last batch shows no gap
 //   duplicate    a sequence number not beyond the last, with a ts not beyond the last one's: nothing
-//   restart      the same with a later ts, or a replay that does not know the last batch: all begins anew
+//   restart      the same with a later ts, or after a reconnection without replay, or a replay that does not know the
+//                last batch: all begins anew
 //
 // Pure: no clock, no socket. Thread-compatible. Source: contract/engine-events.md.
 #pragma once
@@ -140,6 +142,7 @@ class BatchSequencer {
   uint64_t next_ = 0;                            // sequence number of the next batch
   absl::Time last_time_ = absl::InfinitePast();  // ts of the last batch applied
   bool replay_knows_ = false;                    // replay has answered with batches of this incarnation
+  bool reconnected_ = false;                     // since the engine's start; without replay
   std::optional<Replay> replay_;
   absl::Time idle_since_ = absl::InfinitePast();
   std::deque<Waiting> waiting_;

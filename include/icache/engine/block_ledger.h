@@ -294,7 +294,7 @@ class BlockLedger {
 
   // Of the engine's process; a clear changes none of it.
   std::optional<EngineHash> root_;     // sent in place of nil; never the name of a block
-  bool learning_root_ = false;         // everything it has stored was seen and understood, and nothing cleared
+  bool learning_root_ = false;         // everything it has stored was seen, understood and kept
   bool seen_store_ = false;            // blocks have been stored, understood or not
   bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks
   bool meanings_missed_ = false;       // hashes may stand for what no alias tells of; until all is cleared
