@@ -150,7 +150,7 @@ absl::StatusOr<std::shared_ptr<const AccessRules>> ParseAccess(absl::Span<const 
 
 absl::StatusOr<std::shared_ptr<const AccessRules>> LoadAccess(const std::string& path) {
   if (path.empty()) return nullptr;
-  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}));
+  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}, Folders::kRead));
   return ParseAccess(files);
 }
 

@@ -22,8 +22,9 @@ struct TlsFiles {
   bool enabled() const { return !certificate.empty(); }
 };
 
-// What the contents of `files`, in their order, make together; never null. Requires the pair. InvalidArgument, with the
-// file's name, when one holds no PEM of its kind or the key does not belong to the certificate.
+// What the contents of `files`, in their order, make together; never null. Requires two files, or three with a client
+// CA. InvalidArgument, with the file's name, when one holds no PEM of its kind or the key does not belong to the
+// certificate.
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files);
 
 // Reads the files, then parses them. Null when TLS is not enabled.
