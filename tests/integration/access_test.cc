@@ -271,6 +271,15 @@ TEST_F(AccessTest, RefusedGrantsLeaveThoseInForce) {
   EXPECT_TRUE(As(kGateway).Lookup().ok());
 }
 
+TEST_F(AccessTest, AFileThatIsEmptyForAMomentLocksNobodyOut) {
+  Start();
+  WriteGrants("");
+  EXPECT_TRUE(Eventually([&] {
+    return Metrics().Value("inferencecache_access_reloads_total", {{"result", "failure"}}).value_or(0) == 1;
+  }));
+  EXPECT_TRUE(As(kGateway).Lookup().ok());
+}
+
 TEST_F(AccessTest, RefusalsAreCounted) {
   Start();
   (void)As("").Lookup();
