@@ -161,9 +161,11 @@ absl::Status Admit(MHD_Connection* connection, const Published<TlsIdentity>* tls
   return handlers.admit(caller);
 }
 
-Reply Refuse(const absl::Status& admitted) {
+Reply Refuse(const absl::Status& admitted, AccessObserver* observer) {
   const absl::string_view why = admitted.message();
-  const unsigned status = absl::IsUnauthenticated(admitted) ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
+  const bool unknown = absl::IsUnauthenticated(admitted);
+  if (observer != nullptr) observer->OnRefused(unknown ? Refusal::kUnauthenticated : Refusal::kPermissionDenied);
+  const unsigned status = unknown ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
   return {status, OneLine({why.data(), why.size()})};
 }
 
@@ -221,7 +223,8 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
         *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
-      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers) : Refuse(admitted);
+      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers)
+                            : Refuse(admitted, serving.handlers.access_observer);
     }
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
         MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),

@@ -309,13 +309,21 @@ TEST_F(AccessTest, ACertificateIsGrantedWhatItsNamesAre) {
   EXPECT_TRUE(as("engine", kGateway).Lookup().ok());
 }
 
-TEST(OpenAccessTest, StartSaysOnceThatAllIsOpen) {
-  IcachedProcess icached(std::vector<std::string>{});
+TEST(OpenAccessTest, StartSaysOfEachListenerForWhomItIsOpen) {
+  CertificateFolder certificates;
+  certificates.Sign("server");
+  IcachedProcess icached({"--grpc-tls-cert-file", certificates.Certificate("server"), "--grpc-tls-key-file",
+                          certificates.Key("server"), "--grpc-tls-client-ca-file", certificates.ca()});
   ASSERT_TRUE(icached.ready());
   EXPECT_EQ(icached.Terminate(), 0);
-  const size_t said = icached.output().find("open_to_all");
-  ASSERT_NE(said, std::string::npos);
-  EXPECT_EQ(icached.output().find("open_to_all", said + 1), std::string::npos);
+  EXPECT_THAT(icached.output(), HasSubstr("info open_to_all_with_a_certificate listener=grpc"));
+  EXPECT_THAT(icached.output(), HasSubstr("info open_to_all listener=http"));
+}
+
+TEST(OpenAccessTest, AStartThatFailsSaysNothingOfIt) {
+  IcachedProcess icached({"--grpc-tls-cert-file", "missing", "--grpc-tls-key-file", "missing"});
+  EXPECT_EQ(icached.Terminate(), 2);
+  EXPECT_THAT(icached.output(), Not(HasSubstr("open_to_all")));
 }
 
 }  // namespace
