@@ -29,9 +29,9 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchPolicies(std::string path, abs
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& files, absl::Duration poll_interval,
                                                               Published<TlsIdentity>* identity, const Clock* clock,
-                                                              FileWatcher::ReloadCallback on_reload) {
-  const auto publish = [identity](absl::Span<const TextFile> read) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const TlsIdentity> parsed, ParseTlsIdentity(read));
+                                                              FileWatcher::ReloadCallback on_reload, TlsCheck check) {
+  const auto publish = [identity, check = std::move(check)](absl::Span<const TextFile> read) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const TlsIdentity> parsed, ParseTlsIdentity(read, check));
     identity->Publish(std::move(parsed));
     return absl::OkStatus();
   };

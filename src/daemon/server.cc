@@ -231,18 +231,18 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
   if (!files.enabled()) return nullptr;
   const auto on_reload = [this, listener, identity](const absl::Status& status) {
     metrics_->RecordTlsReload(listener, status.ok());
-    const std::string_view name = listener == Listener::kGrpc ? "grpc" : "http";
     if (status.ok()) {
       const absl::Time expires_at = identity->Current()->expires_at;
       metrics_->RecordTlsLoad(listener, expires_at);
       logger_->Info("tls_reloaded",
-                    {{"listener", name}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
+                    {{"listener", NameOf(listener)}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
     } else {
-      logger_->Error("tls_refused", {{"listener", name}, {"problem", TextOf(status)}});
+      logger_->Error("tls_refused", {{"listener", NameOf(listener)}, {"problem", TextOf(status)}});
     }
   };
   ASSIGN_OR_RETURN(std::unique_ptr<FileWatcher> watcher,
-                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload));
+                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload,
+                                    listener == Listener::kHttp ? &CheckHttpIdentity : nullptr));
   metrics_->RecordTlsLoad(listener, identity->Current()->expires_at);
   return watcher;
 }

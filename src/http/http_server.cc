@@ -38,6 +38,9 @@ constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kJson[] = "application/json";
 constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
 
+// What GnuTLS negotiates: its own choice, of TLS 1.2 and 1.3 alone.
+constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 constexpr size_t kMaxTargetBytes = 8 << 10;
 constexpr std::ptrdiff_t kMaxParameters = 64;
 
@@ -260,6 +263,8 @@ std::atomic<bool> panicked = false;
 
 }  // namespace
 
+absl::Status CheckHttpIdentity(const TlsIdentity& identity) { return TlsCredentials::Create(identity).status(); }
+
 HttpServer::HttpServer(int port, std::unique_ptr<HttpServing> serving) : port_(port), serving_(std::move(serving)) {}
 
 HttpServer::~HttpServer() { Stop(); }
@@ -274,6 +279,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
     identity = options.tls->Current();
     // What the library itself would use; each connection is given its own.
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(identity->certificate_chain.c_str())});
+    more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsPriorities)});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(identity->private_key.c_str())});
     more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), &serving->sessions});
   }

@@ -90,6 +90,27 @@ TEST_F(TlsLoaderTest, AChainThatBreaksOffIsRefused) {
   EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("torn.pem")));
 }
 
+TEST_F(TlsLoaderTest, APairThatOpenSslWouldNotServeWithIsRefused) {
+  certificates_.SelfSign("short", "-newkey rsa:1024");
+  EXPECT_THAT(LoadTlsIdentity(Files("short", "short")),
+              StatusIs(kBad, HasSubstr("short.pem: OpenSSL refuses it: ee key too small")));
+  certificates_.SelfSign("koblitz", "-newkey ec -pkeyopt ec_paramgen_curve:secp256k1");
+  EXPECT_THAT(LoadTlsIdentity(Files("koblitz", "koblitz")), StatusIs(kBad, HasSubstr("koblitz.pem: OpenSSL refuses")));
+  for (const char* const key : {"rsa:2048", "ed25519", "rsa-pss -pkeyopt rsa_keygen_bits:2048"}) {
+    certificates_.SelfSign("good", std::string("-newkey ") + key);
+    EXPECT_THAT(LoadTlsIdentity(Files("good", "good")), IsOk()) << key;
+  }
+  TlsFiles files = Files("one", "one");
+  files.certificate =
+      Write("chain.pem", TextOfFile(files.certificate) + TextOfFile(certificates_.Certificate("short")));
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("chain.pem: OpenSSL refuses it: ca key too small")));
+}
+
+TEST_F(TlsLoaderTest, AFurtherLibraryIsAskedToo) {
+  const auto refuse = [](const TlsIdentity&) { return absl::InvalidArgumentError("too old"); };
+  EXPECT_THAT(LoadTlsIdentity(Files("one", "one"), refuse), StatusIs(kBad, HasSubstr("one.pem: too old")));
+}
+
 TEST_F(TlsLoaderTest, MessagesDoNotQuoteTheFile) {
   TlsFiles files = Files("one", "one");
   files.key = Write("secret.key", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n");

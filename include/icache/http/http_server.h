@@ -77,6 +77,9 @@ struct HttpHandlers {
   std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>, std::less<>> pages = {};
 };
 
+// Whether the TLS library of HTTP takes `identity`: OK, or an InvalidArgument that says why not. Thread-safe.
+absl::Status CheckHttpIdentity(const TlsIdentity& identity);
+
 class HttpServer {
  public:
   // Listens before it returns. Errors: InvalidArgument for an address that is no HOST:PORT or does not resolve,
