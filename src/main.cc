@@ -18,6 +18,7 @@
 #include "icache/daemon/file_limit.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
+#include "icache/http/http_server.h"
 #include "icache/rpc/library_logs.h"
 #include "icache/telemetry/logging.h"
 
@@ -52,7 +53,7 @@ int Main(int argc, char** argv) {
     absl::Status files = LoadPolicies(options.policy_path).status();
     files.Update(LoadAccess(options.access_path).status());
     files.Update(LoadTlsIdentity(options.grpc_tls).status());
-    files.Update(LoadTlsIdentity(options.http_tls).status());
+    files.Update(LoadTlsIdentity(options.http_tls, &CheckHttpIdentity).status());
     return files.ok() ? 0 : Fail(files);
   }
 

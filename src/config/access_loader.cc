@@ -32,10 +32,17 @@ class AccessBuilder {
     // What the YAML parser has to say may quote the text; where it says so may be told.
     Problems unquotable;
     const FileProblems problems(file.path, &problems_);
+    bool is_empty = true;
     ReadYaml(file.text, FileProblems(file.path, &unquotable), [&](const YamlNode& document) {
-      if (document.kind != YamlNode::Kind::kNull) AddGrant(document, problems);
+      if (document.kind == YamlNode::Kind::kNull) return;
+      is_empty = false;
+      AddGrant(document, problems);
     });
-    if (unquotable.count() == 0) return;
+    if (unquotable.count() == 0) {
+      // More likely cut off, as on a full disk, than meant to lock everybody out.
+      if (is_empty) problems_.Add(absl::StrCat(file.path, ": holds no grant"));
+      return;
+    }
     const absl::Status status = unquotable.ToStatus();
     for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
       const size_t end_of_line_number = line.find(':', file.path.size() + 1);
@@ -150,7 +157,7 @@ absl::StatusOr<std::shared_ptr<const AccessRules>> ParseAccess(absl::Span<const 
 
 absl::StatusOr<std::shared_ptr<const AccessRules>> LoadAccess(const std::string& path) {
   if (path.empty()) return nullptr;
-  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}));
+  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}, Folders::kRead));
   return ParseAccess(files);
 }
 

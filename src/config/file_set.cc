@@ -40,9 +40,10 @@ FileStamp StampFile(const std::string& path) {
   return stamp;
 }
 
-// The paths of the files at `path`.
-absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& path) {
+// The paths of the files at `path`, which may be that of anything where folders are refused.
+absl::StatusOr<std::vector<std::string>> ListFiles(const std::string& path, Folders folders) {
   if (path.empty()) return std::vector<std::string>();
+  if (folders == Folders::kRefused) return std::vector<std::string>{path};
   std::error_code error;
   const std::filesystem::file_status status = std::filesystem::status(path, error);
   if (error) return CannotRead(path, error);
@@ -72,12 +73,12 @@ absl::Time FileSetStamp::LastChange() const {
   return last;
 }
 
-FileSetStamp StampFileSet(absl::Span<const std::string> paths) {
+FileSetStamp StampFileSet(absl::Span<const std::string> paths, Folders folders) {
   FileSetStamp stamp;
   for (const std::string& path : paths) {
     if (path.empty()) continue;
     stamp.files.push_back(StampFile(path));
-    const absl::StatusOr<std::vector<std::string>> files = ListFiles(path);
+    const absl::StatusOr<std::vector<std::string>> files = ListFiles(path, folders);
     if (!files.ok()) continue;
     for (const std::string& file : *files) {
       if (file != path) stamp.files.push_back(StampFile(file));
@@ -86,11 +87,11 @@ FileSetStamp StampFileSet(absl::Span<const std::string> paths) {
   return stamp;
 }
 
-absl::StatusOr<std::vector<TextFile>> ReadFileSet(absl::Span<const std::string> paths) {
+absl::StatusOr<std::vector<TextFile>> ReadFileSet(absl::Span<const std::string> paths, Folders folders) {
   std::vector<TextFile> files;
   size_t room = kMaxFileSetBytes;
   for (const std::string& path : paths) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(path));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, ListFiles(path, folders));
     for (const std::string& file : names) {
       absl::StatusOr<std::string> text = ReadFile(file, room);
       if (!text.ok() && text.status().code() == absl::StatusCode::kResourceExhausted) {

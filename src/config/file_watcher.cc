@@ -26,11 +26,11 @@ struct FileWatcher::Content {
   absl::StatusOr<std::vector<TextFile>> files;  // or why they cannot be read
 
   // Looks at the files now.
-  static std::unique_ptr<const Content> Read(absl::Span<const std::string> paths, const Clock& clock) {
+  static std::unique_ptr<const Content> Read(const FileWatcherOptions& options, const Clock& clock) {
     auto content = std::make_unique<Content>();
-    content->stamp = StampFileSet(paths);
-    content->stamp_is_trusted = clock.Now() - content->stamp.LastChange() > kTrustedAge;
-    content->files = ReadFileSet(paths);
+    content->stamp = StampFileSet(options.paths, options.folders);
+    content->files = ReadFileSet(options.paths, options.folders);
+    content->stamp_is_trusted = content->files.ok() && clock.Now() - content->stamp.LastChange() > kTrustedAge;
     return content;
   }
 
@@ -46,7 +46,7 @@ struct FileWatcher::Content {
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> FileWatcher::Create(FileWatcherOptions options, const Clock* clock,
                                                                  Judge judge, ReloadCallback on_reload) {
-  std::unique_ptr<const Content> content = Content::Read(options.paths, *clock);
+  std::unique_ptr<const Content> content = Content::Read(options, *clock);
   RETURN_IF_ERROR(content->Load(judge));
   return std::unique_ptr<FileWatcher>(
       new FileWatcher(std::move(options), clock, std::move(judge), std::move(on_reload), std::move(content)));
@@ -103,10 +103,11 @@ void FileWatcher::Run() {
 
 FileWatcher::CheckResult FileWatcher::CheckOnce() {
   MutexLock lock(&check_mutex_);
-  if (unsettled_ == nullptr && judged_->stamp_is_trusted && StampFileSet(options_.paths) == judged_->stamp) {
+  if (unsettled_ == nullptr && judged_->stamp_is_trusted &&
+      StampFileSet(options_.paths, options_.folders) == judged_->stamp) {
     return CheckResult::kUnchanged;
   }
-  std::unique_ptr<const Content> content = Content::Read(options_.paths, *clock_);
+  std::unique_ptr<const Content> content = Content::Read(options_, *clock_);
   if (content->SaysTheSameAs(*judged_)) {
     judged_ = std::move(content);  // its stamp is newer
     unsettled_ = nullptr;
@@ -124,7 +125,7 @@ FileWatcher::CheckResult FileWatcher::CheckOnce() {
 
 absl::Status FileWatcher::Reload() {
   MutexLock lock(&check_mutex_);
-  return Take(Content::Read(options_.paths, *clock_));
+  return Take(Content::Read(options_, *clock_));
 }
 
 absl::Status FileWatcher::Take(std::unique_ptr<const Content> content) {

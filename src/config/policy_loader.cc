@@ -260,7 +260,7 @@ absl::StatusOr<std::shared_ptr<const PolicySet>> ParsePolicies(std::string_view 
 }
 
 absl::StatusOr<std::shared_ptr<const PolicySet>> LoadPolicies(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}));
+  ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}, Folders::kRead));
   return ParsePolicies(files);
 }
 

@@ -4,6 +4,7 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <ctime>
@@ -21,6 +22,7 @@ namespace {
 
 using OwnedBio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using OwnedCertificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using OwnedContext = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
 using OwnedKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
 absl::Status Refuse(const TextFile& file, const char* why) {
@@ -48,6 +50,44 @@ absl::StatusOr<std::vector<OwnedCertificate>> ReadCertificates(const TextFile& f
   return certificates;
 }
 
+// Whether a server with this context and a client that leaves all to OpenSSL come to a connection, in memory.
+bool ShakesHands(SSL_CTX* server_context) {
+  using Session = std::unique_ptr<SSL, decltype(&SSL_free)>;
+  const OwnedContext client_context(SSL_CTX_new(TLS_client_method()), &SSL_CTX_free);
+  const Session server(SSL_new(server_context), &SSL_free);
+  const Session client(SSL_new(client_context.get()), &SSL_free);
+  BIO* server_end = nullptr;
+  BIO* client_end = nullptr;
+  constexpr size_t kMaxFlightBytes = 256 << 10;  // of a chain, OpenSSL's client reads 100 KiB at most
+  if (BIO_new_bio_pair(&server_end, kMaxFlightBytes, &client_end, kMaxFlightBytes) != 1) return false;
+  SSL_set_bio(server.get(), server_end, server_end);
+  SSL_set_bio(client.get(), client_end, client_end);
+  SSL_set_accept_state(server.get());
+  SSL_set_connect_state(client.get());
+  // Each has its turn until it waits for the other, which neither does more often than there are flights.
+  constexpr int kMaxFlights = 8;
+  for (int i = 0; i < kMaxFlights; ++i) {
+    for (SSL* const side : {client.get(), server.get()}) {
+      const int result = SSL_do_handshake(side);
+      if (result != 1 && SSL_get_error(side, result) != SSL_ERROR_WANT_READ) return false;
+    }
+    if (SSL_is_init_finished(client.get()) && SSL_is_init_finished(server.get())) return true;
+  }
+  return false;
+}
+
+// Whether OpenSSL would serve with the pair. Taking a certificate apart is not enough: by its level of security OpenSSL
+// refuses keys that are too short and signatures over digests that are too weak, and some keys no client asks for.
+bool CanServe(const std::vector<OwnedCertificate>& chain, EVP_PKEY* key) {
+  const OwnedContext context(SSL_CTX_new(TLS_server_method()), &SSL_CTX_free);
+  if (SSL_CTX_use_certificate(context.get(), chain.front().get()) != 1) return false;
+  if (SSL_CTX_use_PrivateKey(context.get(), key) != 1) return false;
+  for (size_t i = 1; i < chain.size(); ++i) {
+    if (SSL_CTX_add1_chain_cert(context.get(), chain[i].get()) != 1) return false;
+  }
+  return ShakesHands(context.get());
+}
+
 absl::Time EndOfValidity(const X509& certificate) {
   tm time = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &time) != 1) return absl::InfinitePast();
@@ -56,7 +96,8 @@ absl::Time EndOfValidity(const X509& certificate) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files) {
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files,
+                                                                    const TlsCheck& check) {
   const absl::Cleanup forget_errors = [] { ERR_clear_error(); };
   const TextFile& certificate_file = files[0];
   const TextFile& key_file = files[1];
@@ -67,6 +108,10 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     return Refuse(key_file, absl::StrCat("is not the key of the certificate in ", certificate_file.path).c_str());
   }
+  if (!CanServe(chain, key.get())) {
+    const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
+    return Refuse(certificate_file, absl::StrCat("OpenSSL refuses it: ", reason == nullptr ? "" : reason).c_str());
+  }
   auto identity = std::make_shared<TlsIdentity>();
   identity->certificate_chain = certificate_file.text;
   identity->private_key = key_file.text;
@@ -74,6 +119,11 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   if (files.size() > 2) {
     RETURN_IF_ERROR(ReadCertificates(files[2]).status());
     identity->client_ca = files[2].text;
+  }
+  if (check != nullptr) {
+    if (const absl::Status taken = check(*identity); !taken.ok()) {
+      return Refuse(certificate_file, std::string(taken.message()).c_str());
+    }
   }
   return identity;
 }
@@ -83,10 +133,10 @@ absl::Status CheckCertificates(const TextFile& file) {
   return ReadCertificates(file).status();
 }
 
-absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files) {
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files, const TlsCheck& check) {
   if (!files.enabled()) return nullptr;
   ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));
-  return ParseTlsIdentity(read);
+  return ParseTlsIdentity(read, check);
 }
 
 absl::StatusOr<std::string> LoadCertificates(const std::string& path) {

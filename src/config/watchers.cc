@@ -23,14 +23,15 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchPolicies(std::string path, abs
                .policy_count = in_force->policy_count(),
                .tenant_count = in_force->tenant_count()});
   };
-  return FileWatcher::Create({"policy-watcher", {std::move(path)}, poll_interval}, clock, publish, report);
+  return FileWatcher::Create({"policy-watcher", {std::move(path)}, poll_interval, Folders::kRead}, clock, publish,
+                             report);
 }
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& files, absl::Duration poll_interval,
                                                               Published<TlsIdentity>* identity, const Clock* clock,
-                                                              FileWatcher::ReloadCallback on_reload) {
-  const auto publish = [identity](absl::Span<const TextFile> read) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const TlsIdentity> parsed, ParseTlsIdentity(read));
+                                                              FileWatcher::ReloadCallback on_reload, TlsCheck check) {
+  const auto publish = [identity, check = std::move(check)](absl::Span<const TextFile> read) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const TlsIdentity> parsed, ParseTlsIdentity(read, check));
     identity->Publish(std::move(parsed));
     return absl::OkStatus();
   };
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl:
     rules->Publish(std::move(parsed));
     return absl::OkStatus();
   };
-  return FileWatcher::Create({"access-watcher", {std::move(path)}, poll_interval}, clock, publish,
+  return FileWatcher::Create({"access-watcher", {std::move(path)}, poll_interval, Folders::kRead}, clock, publish,
                              std::move(on_reload));
 }
 

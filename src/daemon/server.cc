@@ -26,6 +26,8 @@ constexpr int kMaxLookupThreads = 256;
 
 std::string_view TextOf(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
+std::string_view NameOf(Listener listener) { return listener == Listener::kGrpc ? "grpc" : "http"; }
+
 LogSeverity SeverityOf(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
@@ -90,6 +92,7 @@ absl::Status Server::StartAll() {
   for (const auto& watcher : {&access_watcher_, &grpc_tls_watcher_, &http_tls_watcher_}) {
     if (*watcher != nullptr) (*watcher)->Start();
   }
+  LogWhoMayCall();
   for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
   logger_->Info("started", {{"http_port", http_->port()},
                             {"policies", policies_->Current()->policy_count()},
@@ -128,6 +131,8 @@ absl::Status Server::StartHttp() {
   handlers.pages = {{"/debug/config", [pages](const HttpQuery& query) { return pages->Config(query); }},
                     {"/debug/policies", [pages](const HttpQuery& query) { return pages->Policies(query); }},
                     {"/debug/index", [pages](const HttpQuery& query) { return pages->Index(query); }}};
+  handlers.access_observer = metrics_.get();
+  if (!options_.http_tls.client_ca.empty()) metrics_->ShowRefusals();
   if (asks_callers()) handlers.admit = [this](const HttpCaller& caller) { return AdmitHttp(caller); };
   ASSIGN_OR_RETURN(http_, HttpServer::Start(options, std::move(handlers)));
   return absl::OkStatus();
@@ -187,11 +192,7 @@ void Server::OnPolicyReload(const PolicyReload& reload) {
 }
 
 absl::Status Server::WatchCallers() {
-  if (!asks_callers()) {
-    const bool certificates = !options_.grpc_tls.client_ca.empty();
-    logger_->Info(certificates ? "open_to_all_with_a_certificate" : "open_to_all", {{"because", "no access.path"}});
-    return absl::OkStatus();
-  }
+  if (!asks_callers()) return absl::OkStatus();
   const auto on_reload = [this](const absl::Status& status) {
     metrics_->RecordAccessReload(status.ok());
     if (status.ok()) {
@@ -203,19 +204,26 @@ absl::Status Server::WatchCallers() {
   ASSIGN_OR_RETURN(access_watcher_,
                    WatchAccess(options_.access_path, options_.policy_poll_interval, &access_, clock_, on_reload));
   metrics_->RecordAccessLoad();
-  logger_->Info("callers_are_asked", {{"grants", access_.Current()->grant_count()}});
   return absl::OkStatus();
+}
+
+void Server::LogWhoMayCall() const {
+  if (asks_callers()) {
+    logger_->Info("callers_are_asked", {{"grants", access_.Current()->grant_count()}});
+    return;
+  }
+  for (const Listener listener : {Listener::kGrpc, Listener::kHttp}) {
+    const TlsFiles& files = listener == Listener::kGrpc ? options_.grpc_tls : options_.http_tls;
+    logger_->Info(files.client_ca.empty() ? "open_to_all" : "open_to_all_with_a_certificate",
+                  {{"listener", NameOf(listener)}, {"because", "no access.path"}});
+  }
 }
 
 absl::Status Server::AdmitHttp(const HttpCaller& caller) {
   const std::vector<std::string_view> names(caller.certificate_names.begin(), caller.certificate_names.end());
   const absl::StatusOr<Caller> known =
       Caller::Identify(access_.Current(), {.authorization = caller.authorization, .certificate_names = names});
-  const absl::Status status = known.ok() ? known->MayForAll(Role::kAdmin) : known.status();
-  if (!status.ok()) {
-    metrics_->OnRefused(known.ok() ? Refusal::kPermissionDenied : Refusal::kUnauthenticated);
-  }
-  return status;
+  return known.ok() ? known->MayForAll(Role::kAdmin) : known.status();
 }
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener, const TlsFiles& files,
@@ -223,18 +231,18 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
   if (!files.enabled()) return nullptr;
   const auto on_reload = [this, listener, identity](const absl::Status& status) {
     metrics_->RecordTlsReload(listener, status.ok());
-    const std::string_view name = listener == Listener::kGrpc ? "grpc" : "http";
     if (status.ok()) {
       const absl::Time expires_at = identity->Current()->expires_at;
       metrics_->RecordTlsLoad(listener, expires_at);
       logger_->Info("tls_reloaded",
-                    {{"listener", name}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
+                    {{"listener", NameOf(listener)}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
     } else {
-      logger_->Error("tls_refused", {{"listener", name}, {"problem", TextOf(status)}});
+      logger_->Error("tls_refused", {{"listener", NameOf(listener)}, {"problem", TextOf(status)}});
     }
   };
   ASSIGN_OR_RETURN(std::unique_ptr<FileWatcher> watcher,
-                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload));
+                   WatchTlsIdentity(files, options_.policy_poll_interval, identity, clock_, on_reload,
+                                    listener == Listener::kHttp ? &CheckHttpIdentity : nullptr));
   metrics_->RecordTlsLoad(listener, identity->Current()->expires_at);
   return watcher;
 }

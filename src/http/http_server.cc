@@ -57,6 +57,9 @@ constexpr char kPlainText[] = "text/plain; charset=utf-8";
 constexpr char kJson[] = "application/json";
 constexpr char kPrometheusText[] = "text/plain; version=0.0.4; charset=utf-8";
 
+// What GnuTLS negotiates: its own choice, of TLS 1.2 and 1.3 alone.
+constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 constexpr size_t kMaxTargetBytes = 8 << 10;
 constexpr std::ptrdiff_t kMaxParameters = 64;
 
@@ -210,9 +213,11 @@ absl::Status Admit(MHD_Connection* connection, const Published<TlsIdentity>* tls
   return handlers.admit(caller);
 }
 
-Reply Refuse(const absl::Status& admitted) {
+Reply Refuse(const absl::Status& admitted, AccessObserver* observer) {
   const absl::string_view why = admitted.message();
-  const unsigned status = absl::IsUnauthenticated(admitted) ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
+  const bool unknown = absl::IsUnauthenticated(admitted);
+  if (observer != nullptr) observer->OnRefused(unknown ? Refusal::kUnauthenticated : Refusal::kPermissionDenied);
+  const unsigned status = unknown ? MHD_HTTP_UNAUTHORIZED : MHD_HTTP_FORBIDDEN;
   return {status, OneLine({why.data(), why.size()})};
 }
 
@@ -272,7 +277,8 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
         *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
-      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers) : Refuse(admitted);
+      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers)
+                            : Refuse(admitted, serving.handlers.access_observer);
     }
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
         MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),
@@ -308,6 +314,8 @@ std::atomic<bool> panicked = false;
 
 }  // namespace
 
+absl::Status CheckHttpIdentity(const TlsIdentity& identity) { return TlsCredentials::Create(identity).status(); }
+
 HttpServer::HttpServer(int port, std::unique_ptr<HttpServing> serving) : port_(port), serving_(std::move(serving)) {}
 
 HttpServer::~HttpServer() { Stop(); }
@@ -322,6 +330,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
     identity = options.tls->Current();
     // What the library itself would use; each connection is given its own.
     more.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(identity->certificate_chain.c_str())});
+    more.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsPriorities)});
     more.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(identity->private_key.c_str())});
   }
   more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), serving.get()});

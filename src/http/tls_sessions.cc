@@ -16,6 +16,10 @@ gnutls_datum_t DatumOf(const std::string& text) {
   return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())), static_cast<unsigned>(text.size())};
 }
 
+absl::Status Refused(int code) {
+  return absl::InvalidArgumentError(std::string("GnuTLS refuses it: ") + gnutls_strerror(code));
+}
+
 std::string AddressText(const std::string& bytes) {
   const int family = bytes.size() == sizeof(in6_addr) ? AF_INET6 : AF_INET;
   if (bytes.size() != sizeof(in6_addr) && bytes.size() != sizeof(in_addr)) return "";
@@ -26,17 +30,19 @@ std::string AddressText(const std::string& bytes) {
 
 }  // namespace
 
-std::shared_ptr<const TlsCredentials> TlsCredentials::Create(const TlsIdentity& identity) {
+absl::StatusOr<std::shared_ptr<const TlsCredentials>> TlsCredentials::Create(const TlsIdentity& identity) {
   std::shared_ptr<TlsCredentials> result(new TlsCredentials());
-  if (gnutls_certificate_allocate_credentials(&result->credentials_) != GNUTLS_E_SUCCESS) return nullptr;
+  if (const int code = gnutls_certificate_allocate_credentials(&result->credentials_); code < 0) return Refused(code);
   const gnutls_datum_t chain = DatumOf(identity.certificate_chain);
   const gnutls_datum_t key = DatumOf(identity.private_key);
-  if (gnutls_certificate_set_x509_key_mem(result->credentials_, &chain, &key, GNUTLS_X509_FMT_PEM) < 0) return nullptr;
+  if (const int code = gnutls_certificate_set_x509_key_mem(result->credentials_, &chain, &key, GNUTLS_X509_FMT_PEM);
+      code < 0) {
+    return Refused(code);
+  }
   if (!identity.client_ca.empty()) {
     const gnutls_datum_t client_ca = DatumOf(identity.client_ca);
-    if (gnutls_certificate_set_x509_trust_mem(result->credentials_, &client_ca, GNUTLS_X509_FMT_PEM) <= 0) {
-      return nullptr;
-    }
+    const int count = gnutls_certificate_set_x509_trust_mem(result->credentials_, &client_ca, GNUTLS_X509_FMT_PEM);
+    if (count <= 0) return Refused(count < 0 ? count : GNUTLS_E_NO_CERTIFICATE_FOUND);
     result->asks_clients_ = true;
   }
   return result;
@@ -55,7 +61,7 @@ void TlsCredentials::Give(gnutls_session_t session) const {
 std::shared_ptr<const TlsCredentials> TlsSessions::Current() {
   std::shared_ptr<const TlsIdentity> identity = identity_->Current();
   if (identity != seen_) {
-    if (std::shared_ptr<const TlsCredentials> made = TlsCredentials::Create(*identity)) credentials_ = std::move(made);
+    if (auto made = TlsCredentials::Create(*identity); made.ok()) credentials_ = *std::move(made);
     seen_ = std::move(identity);
   }
   return credentials_;

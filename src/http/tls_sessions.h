@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/published.h"
 
@@ -15,8 +16,8 @@ namespace icache {
 // One identity in the library's shape. Must outlive the sessions that use it.
 class TlsCredentials {
  public:
-  // Null when the library cannot use the identity.
-  static std::shared_ptr<const TlsCredentials> Create(const TlsIdentity& identity);
+  // InvalidArgument, with the library's word, when it cannot use the identity.
+  static absl::StatusOr<std::shared_ptr<const TlsCredentials>> Create(const TlsIdentity& identity);
   ~TlsCredentials();
   TlsCredentials(const TlsCredentials&) = delete;
   TlsCredentials& operator=(const TlsCredentials&) = delete;

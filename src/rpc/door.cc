@@ -13,7 +13,13 @@ std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size(
 
 }  // namespace
 
-grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+bool Door::AdmitsForAll(const grpc::ServerContext& context) const {
+  if (rules_ == nullptr) return true;
+  const absl::StatusOr<Caller> known = Identify(context);
+  return known.ok() && known->MayForAll(role_).ok();
+}
+
+absl::StatusOr<Caller> Door::Identify(const grpc::ServerContext& context) const {
   Credentials credentials;
   const auto authorization = context.client_metadata().find("authorization");
   if (authorization != context.client_metadata().end()) credentials.authorization = ViewOf(authorization->second);
@@ -25,7 +31,11 @@ grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<C
     }
   }
   credentials.certificate_names = names;
-  absl::StatusOr<Caller> known = Caller::Identify(rules_->Current(), credentials);
+  return Caller::Identify(rules_->Current(), credentials);
+}
+
+grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+  absl::StatusOr<Caller> known = Identify(context);
   if (!known.ok()) return Judge(known.status());
   const absl::Status may = known->May(role_);
   *caller = *std::move(known);

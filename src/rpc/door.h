@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "icache/access/access_observer.h"
 #include "icache/access/access_rules.h"
 #include "icache/base/published.h"
@@ -31,6 +32,8 @@ class Door {
     std::optional<Caller> caller;
     return Enter(context, &caller);
   }
+  // Whether the caller has the role for all tenants. Nobody is told of it.
+  bool AdmitsForAll(const grpc::ServerContext& context) const;
   // Reads a request, which empties `bytes`, and decides whether the caller may have what it asks. As above, or INTERNAL
   // when there is no such request.
   template <typename Request>
@@ -63,6 +66,7 @@ class Door {
     }
   }
 
+  absl::StatusOr<Caller> Identify(const grpc::ServerContext& context) const;
   grpc::Status Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const;
   // As gRPC's; a refusal is told to the observer.
   grpc::Status Judge(const absl::Status& status) const;

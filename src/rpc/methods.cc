@@ -64,6 +64,9 @@ void ExplainRouteMethod::Handle(const grpc::ServerContext& context, absl::Time r
                                 inferencecache::ops::v1alpha1::ExplainRouteResponse* response) {
   Explanation explanation;
   router_->Explain(view_.Read(request, DeadlineOf(context)), received_at, &scratch_, &explanation);
+  // The names of tenants are for those who may ask about each of them.
+  const bool names_tenants = explanation.scope.known == KnownKeys::kUnknownTenant;
+  if (names_tenants && !door().AdmitsForAll(context)) explanation.scope.names = NameList(kMaxListedNames);
   ExplanationToWire(explanation, response);
   response->mutable_daemon()->set_version(version_);
   view_.Trim(max_recycled_bytes());

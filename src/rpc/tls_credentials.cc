@@ -3,6 +3,7 @@
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,11 @@ grpc_ssl_server_certificate_config* ToConfig(const TlsIdentity& identity) {
   const std::string& client_ca = identity.client_ca.empty() ? identity.certificate_chain : identity.client_ca;
   return grpc_ssl_server_certificate_config_create(client_ca.c_str(), &pair, 1);
 }
+
+// How long one TLS context serves new connections. A context resumes the sessions that it has begun itself without
+// looking at the client's certificate again, for as long as clients go on resuming; so this is how long one that has
+// expired meanwhile still gets in. gRPC has no switch for that, and its own clients resume nothing unless told to.
+constexpr std::chrono::seconds kMaxContextAge{1};
 
 // gRPC's C++ layer offers certificates that never change, or an experimental provider that reads files by itself and
 // serves a pair of which one half is new. The C layer beneath asks for the certificate at each connection.
@@ -36,9 +42,12 @@ class RotatingCredentials final : public grpc::ServerCredentials {
   static grpc_ssl_certificate_config_reload_status Fetch(void* self, grpc_ssl_server_certificate_config** config) {
     auto* const credentials = static_cast<RotatingCredentials*>(self);
     std::shared_ptr<const TlsIdentity> current = credentials->identity_->Current();
-    if (current == credentials->handed_out_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const auto now = std::chrono::steady_clock::now();
+    const bool is_young = now - credentials->handed_out_at_ < kMaxContextAge;
+    if (current == credentials->handed_out_ && is_young) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     *config = ToConfig(*current);
     credentials->handed_out_ = std::move(current);
+    credentials->handed_out_at_ = now;
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
 
@@ -47,7 +56,8 @@ class RotatingCredentials final : public grpc::ServerCredentials {
   }
 
   const Published<TlsIdentity>* const identity_;
-  std::shared_ptr<const TlsIdentity> handed_out_;  // touched by Fetch() alone
+  std::shared_ptr<const TlsIdentity> handed_out_;        // touched by Fetch() alone
+  std::chrono::steady_clock::time_point handed_out_at_;  // likewise
   grpc_server_credentials* const credentials_;
 };
 

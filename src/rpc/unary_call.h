@@ -54,11 +54,12 @@ class MessageMethod : public UnaryMethod {
     if (CallObserver* const calls = door_->calls(); calls != nullptr) {
       ReportCall(calls, name(), context, request_.message(), response_, status, clock_->Now() - received_at);
     }
-    if (!status.ok()) return status;
-    *response = ToByteBuffer(response_);
-    request_.Trim();
-    if (response->Length() > max_recycled_bytes_) response_ = Response();
-    return grpc::Status::OK;
+    if (status.ok()) {
+      *response = ToByteBuffer(response_);
+      if (response->Length() > max_recycled_bytes_) response_ = Response();
+    }
+    request_.Trim();  // one that was refused for what it asks has been read too
+    return status;
   }
 
  protected:

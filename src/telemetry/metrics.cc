@@ -235,20 +235,24 @@ void Metrics::OnRefused(Refusal refusal) {
   refused_[static_cast<size_t>(refusal)].fetch_add(1, std::memory_order_relaxed);
 }
 
-void Metrics::RecordAccessLoad() { asks_callers_.store(true, std::memory_order_relaxed); }
+void Metrics::RecordAccessLoad() {
+  asks_callers_.store(true, std::memory_order_relaxed);
+  ShowRefusals();
+}
 
 void Metrics::RecordAccessReload(bool success) {
   (success ? access_reload_successes_ : access_reload_failures_).fetch_add(1, std::memory_order_relaxed);
 }
 
 void Metrics::AddAccess(MetricsPage* page) const {
-  if (!asks_callers_.load(std::memory_order_relaxed)) return;
+  if (!shows_refusals_.load(std::memory_order_relaxed)) return;
   const auto refused = [this](Refusal refusal) {
     return refused_[static_cast<size_t>(refusal)].load(std::memory_order_relaxed);
   };
   page->Counter("inferencecache_calls_refused_total", "Calls and requests not let in, by reason.")
       .Add(refused(Refusal::kUnauthenticated), {{"reason", "unauthenticated"}})
       .Add(refused(Refusal::kPermissionDenied), {{"reason", "permission_denied"}});
+  if (!asks_callers_.load(std::memory_order_relaxed)) return;
   page->Counter("inferencecache_access_reloads_total", "Reloads of the grants after the start, by result.")
       .Add(access_reload_successes_.load(std::memory_order_relaxed), {{"result", "success"}})
       .Add(access_reload_failures_.load(std::memory_order_relaxed), {{"result", "failure"}});

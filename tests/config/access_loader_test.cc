@@ -85,6 +85,12 @@ TEST(AccessLoaderTest, MessagesNeverQuoteASecret) {
   }
 }
 
+TEST(AccessLoaderTest, AFileWithoutAGrantIsRefused) {
+  for (const char* const text : {"", "\n", "# none\n", "---\n---\n"}) {
+    EXPECT_THAT(Parse(text), StatusIs(kBad, "grants.yaml: holds no grant")) << text;
+  }
+}
+
 TEST(AccessLoaderTest, WithoutAPathAllIsOpen) { EXPECT_EQ(LoadAccess("").value(), nullptr); }
 
 TEST(AccessLoaderTest, AMissingFileIsRefused) {

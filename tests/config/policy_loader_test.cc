@@ -292,7 +292,7 @@ TEST(PolicyLoaderTest, AnEmptyFolderIsAnEmptySet) {
 TEST(PolicyLoaderTest, ReadsAFolderInNameOrder) {
   const TempFolder folder;
   for (const char* name : {"c.yaml", "a.yml", "B.yaml", "b.yaml"}) folder.Write(name, name);
-  const auto files = ReadFileSet({folder.path()});
+  const auto files = ReadFileSet({folder.path()}, Folders::kRead);
   ASSERT_THAT(files, IsOk());
   std::vector<std::string> texts;
   for (const TextFile& file : *files) texts.push_back(file.text);
@@ -318,9 +318,10 @@ TEST(PolicyLoaderTest, BoundsTheBytesOfAllFilesTogether) {
   const TempFolder folder;
   folder.Write("a.yaml", std::string(kMaxFileSetBytes - 2, '\n'));
   folder.Write("b.yaml", "#\n");
-  EXPECT_THAT(ReadFileSet({folder.path()}), IsOk());
+  EXPECT_THAT(ReadFileSet({folder.path()}, Folders::kRead), IsOk());
   folder.Write("b.yaml", "# \n");
-  EXPECT_THAT(ReadFileSet({folder.path()}), StatusIs(kBad, HasSubstr("b.yaml: brings the files to more than")));
+  EXPECT_THAT(ReadFileSet({folder.path()}, Folders::kRead),
+              StatusIs(kBad, HasSubstr("b.yaml: brings the files to more than")));
 }
 
 TEST(PolicyLoaderTest, BoundsTheNumberOfFiles) {

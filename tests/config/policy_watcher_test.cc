@@ -1,6 +1,7 @@
 #include "icache/config/watchers.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -254,6 +255,23 @@ TEST_F(PolicyWatcherTest, AMissingPathIsRefusedOnceUntilItReturns) {
   folder_.Write("p.yaml", Policy("a", 2));
   EXPECT_EQ(Settle(), CheckResult::kReloaded);
   EXPECT_EQ(GateOf("a"), 2);
+}
+
+TEST_F(PolicyWatcherTest, AFileThatCouldNotBeReadIsTriedAgainAtEachLook) {
+  const std::string path = folder_.Write("p.yaml", Policy("a", 1));
+  clock_.Advance(absl::Hours(24 * 365 * 100));  // stamps are trusted
+  Watch(path);
+  folder_.Write("p.yaml", Policy("a", 2));
+  rlimit descriptors;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = descriptors.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_EQ(Settle(), CheckResult::kRefused);
+  EXPECT_EQ(Settle(), CheckResult::kUnchanged);  // and is reported once
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &descriptors), 0);
+  EXPECT_EQ(Settle(), CheckResult::kReloaded);
+  EXPECT_EQ(GateOf("a"), 2);
+  EXPECT_EQ(reloads_.size(), 2u);
 }
 
 TEST_F(PolicyWatcherTest, AFileThatIsAwayForAMomentIsNoChange) {

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "icache/config/watchers.h"
@@ -66,11 +70,45 @@ TEST_F(TlsLoaderTest, WhatIsNoPemIsRefusedByName) {
   EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("missing.key: cannot be read")));
 }
 
+TEST_F(TlsLoaderTest, AFolderInThePlaceOfAFileIsRefusedByName) {
+  std::filesystem::create_directory(certificates_.folder() / "folder");
+  TlsFiles files = Files("one", "one");
+  for (std::string* const path : {&files.certificate, &files.key, &files.client_ca}) {
+    const std::string file = std::exchange(*path, certificates_.folder() / "folder");
+    EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("folder: is not a regular file")));
+    *path = file;
+  }
+  Write("folder/ca.yaml", TextOfFile(certificates_.ca()));
+  files.client_ca = certificates_.folder() / "folder";
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("folder: is not a regular file")));
+}
+
 TEST_F(TlsLoaderTest, AChainThatBreaksOffIsRefused) {
   const std::string whole = TextOfFile(certificates_.Certificate("one"));
   TlsFiles files = Files("one", "one");
   files.certificate = Write("torn.pem", whole + whole.substr(0, whole.size() / 2));
   EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("torn.pem")));
+}
+
+TEST_F(TlsLoaderTest, APairThatOpenSslWouldNotServeWithIsRefused) {
+  certificates_.SelfSign("short", "-newkey rsa:1024");
+  EXPECT_THAT(LoadTlsIdentity(Files("short", "short")),
+              StatusIs(kBad, HasSubstr("short.pem: OpenSSL refuses it: ee key too small")));
+  certificates_.SelfSign("koblitz", "-newkey ec -pkeyopt ec_paramgen_curve:secp256k1");
+  EXPECT_THAT(LoadTlsIdentity(Files("koblitz", "koblitz")), StatusIs(kBad, HasSubstr("koblitz.pem: OpenSSL refuses")));
+  for (const char* const key : {"rsa:2048", "ed25519", "rsa-pss -pkeyopt rsa_keygen_bits:2048"}) {
+    certificates_.SelfSign("good", std::string("-newkey ") + key);
+    EXPECT_THAT(LoadTlsIdentity(Files("good", "good")), IsOk()) << key;
+  }
+  TlsFiles files = Files("one", "one");
+  files.certificate =
+      Write("chain.pem", TextOfFile(files.certificate) + TextOfFile(certificates_.Certificate("short")));
+  EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("chain.pem: OpenSSL refuses it: ca key too small")));
+}
+
+TEST_F(TlsLoaderTest, AFurtherLibraryIsAskedToo) {
+  const auto refuse = [](const TlsIdentity&) { return absl::InvalidArgumentError("too old"); };
+  EXPECT_THAT(LoadTlsIdentity(Files("one", "one"), refuse), StatusIs(kBad, HasSubstr("one.pem: too old")));
 }
 
 TEST_F(TlsLoaderTest, MessagesDoNotQuoteTheFile) {
@@ -104,6 +142,44 @@ TEST_F(TlsLoaderTest, AHalfReplacedPairLeavesTheOldOneInForce) {
   ASSERT_EQ(reloads.size(), 2u);
   EXPECT_THAT(reloads[1], IsOk());
   EXPECT_EQ(identity.Current()->certificate_chain, TextOfFile(certificates_.Certificate("two")));
+}
+
+TEST_F(TlsLoaderTest, WhateverTakesThePlaceOfAFileLeavesTheOldIdentityInForce) {
+  FakeClock clock;  // stands before all file times, so every look reads the files
+  const TlsFiles files = {Write("live.pem", TextOfFile(certificates_.Certificate("one"))),
+                          Write("live.key", TextOfFile(certificates_.Key("one"))),
+                          Write("live-ca.pem", TextOfFile(certificates_.ca()))};
+  Published<TlsIdentity> identity;
+  std::vector<absl::Status> reloads;
+  auto watcher = WatchTlsIdentity(files, absl::Milliseconds(10), &identity, &clock,
+                                  [&](const absl::Status& status) { reloads.push_back(status); });
+  ASSERT_THAT(watcher, IsOk());
+  const auto settle = [&] {
+    while ((*watcher)->CheckOnce() == FileWatcher::CheckResult::kSettling) {
+    }
+  };
+
+  size_t expected_reloads = 0;
+  for (const std::string& path : {files.certificate, files.key, files.client_ca}) {
+    const std::string text = TextOfFile(path);
+    const std::shared_ptr<const TlsIdentity> in_force = identity.Current();
+    const auto expect_refused = [&] {
+      settle();
+      ASSERT_EQ(reloads.size(), ++expected_reloads) << path;
+      EXPECT_THAT(reloads.back(), StatusIs(kBad, HasSubstr(path)));
+      EXPECT_EQ(identity.Current(), in_force);
+    };
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+    expect_refused();
+    std::filesystem::remove(path);
+    std::ofstream(path) << "";
+    expect_refused();
+    std::ofstream(path) << text;
+    settle();
+    ASSERT_EQ(reloads.size(), ++expected_reloads) << path;
+    EXPECT_THAT(reloads.back(), IsOk());
+  }
 }
 
 }  // namespace

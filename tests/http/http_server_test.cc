@@ -127,6 +127,12 @@ class HttpServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
+TEST_F(HttpServerTest, IdentityThatTheLibraryCannotUseIsRefused) {
+  EXPECT_THAT(
+      CheckHttpIdentity({.certificate_chain = "none", .private_key = "none", .client_ca = "", .expires_at = {}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("GnuTLS refuses it: ")));
+}
+
 TEST_F(HttpServerTest, HealthzIsOk) {
   Start();
   const auto answer = Client().Get("/healthz");

@@ -53,7 +53,7 @@ FOREIGN_TARGETS = {
     "access": ("PkgConfig::CRYPTO",),
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
-    "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO"),
+    "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO", "PkgConfig::SSL"),
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
     "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "tests/config/temp_folder.h"
 #include "tests/daemon/daemon_testing.h"
 #include "tests/integration/icached_process.h"
@@ -18,8 +19,10 @@
 namespace icache::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::Optional;
 
@@ -64,7 +67,8 @@ class AccessTest : public ::testing::Test {
     return SecureClient(icached_->grpc_address(), ClientIdentity{.token = token});
   }
   // What the end of a ReportCacheState stream with one update says.
-  static grpc::Status Report(SecureClient client, const std::string& tenant) {
+  // `hash` is that of a prefix that the replica then holds; "" = none.
+  static grpc::Status Report(SecureClient client, const std::string& tenant, const std::string& hash = "") {
     grpc::ClientContext context;
     client.Prepare(&context);
     wire::Ack ack;
@@ -73,6 +77,12 @@ class AccessTest : public ::testing::Test {
     update.set_replica_id("r0");
     update.set_model_id("model");
     update.set_tenant_id(tenant);
+    update.set_hash_scheme("scheme");
+    if (!hash.empty()) {
+      wire::PrefixEntry* const entry = update.add_prefixes();
+      entry->set_prefix_hash(hash);
+      entry->set_token_count(16);
+    }
     stream->Write(update);
     stream->WritesDone();
     return stream->Finish();
@@ -171,6 +181,44 @@ TEST_F(AccessTest, ObserversTakeTheRoleAdmin) {
   EXPECT_EQ(WatchEvents(As(kGateway), "tenant").error_code(), kDenied);
 }
 
+TEST_F(AccessTest, ExplanationsNameOtherTenantsToThoseWhoMayAskForAll) {
+  Start();
+  ASSERT_TRUE(Report(As(kBridge), "other", "hash").ok());
+  const auto tenants_told_to = [this](const char* token) {
+    SecureClient client = As(token);
+    grpc::ClientContext context;
+    client.Prepare(&context);
+    wire::LookupRouteRequest request;
+    request.set_tenant_id("tenant");
+    ::inferencecache::ops::v1alpha1::ExplainRouteResponse response;
+    const auto stub = ::inferencecache::ops::v1alpha1::Ops::NewStub(client.channel());
+    EXPECT_TRUE(stub->ExplainRoute(&context, request, &response).ok());
+    EXPECT_FALSE(response.scope().tenant_known());
+    return std::vector<std::string>(response.scope().tenants().begin(), response.scope().tenants().end());
+  };
+  EXPECT_THAT(tenants_told_to(kOperator), ElementsAre("other"));
+  EXPECT_THAT(tenants_told_to(kBoundOperator), IsEmpty());
+}
+
+TEST_F(AccessTest, ARequestThatIsRefusedForItsTenantPinsNoMemory) {
+  Start({"--grpc-lookup-threads", "1"});
+  std::string unknown_fields;  // 3 bytes each, and much more in memory
+  for (int i = 0; i < 1'000'000; ++i) unknown_fields.append("\xfa\x3e\0", 3);
+  const auto send = [&](auto method, auto request, auto response) {
+    request.set_tenant_id("other");
+    request.GetReflection()->MutableUnknownFields(&request)->ParseFromString(unknown_fields);
+    EXPECT_EQ(As(kBound).Call(method, request, response).error_code(), kDenied);
+  };
+  const int64_t before = icached_->RssBytes();
+  using Stub = wire::InferenceCache::Stub;
+  send(&Stub::LookupRoute, wire::LookupRouteRequest(), wire::LookupRouteResponse());
+  send(&Stub::LookupPDRoute, wire::LookupPDRouteRequest(), wire::LookupPDRouteResponse());
+  send(&Stub::RenderTemplate, wire::RenderTemplateRequest(), wire::RenderTemplateResponse());
+  send(&Stub::GetCacheState, wire::GetCacheStateRequest(), wire::GetCacheStateResponse());
+  // What one request unpacks to, on each of the two threads that have read one, not once for each method.
+  EXPECT_LT(icached_->RssBytes() - before, 180 << 20);
+}
+
 TEST_F(AccessTest, HttpPathsButThreeTakeTheRoleAdminForAllTenants) {
   Start();
   for (const char* const path : {"/healthz", "/readyz", "/metrics"}) EXPECT_EQ(HttpStatus(path), 200) << path;
@@ -223,6 +271,15 @@ TEST_F(AccessTest, RefusedGrantsLeaveThoseInForce) {
   EXPECT_TRUE(As(kGateway).Lookup().ok());
 }
 
+TEST_F(AccessTest, AFileThatIsEmptyForAMomentLocksNobodyOut) {
+  Start();
+  WriteGrants("");
+  EXPECT_TRUE(Eventually([&] {
+    return Metrics().Value("inferencecache_access_reloads_total", {{"result", "failure"}}).value_or(0) == 1;
+  }));
+  EXPECT_TRUE(As(kGateway).Lookup().ok());
+}
+
 TEST_F(AccessTest, RefusalsAreCounted) {
   Start();
   (void)As("").Lookup();
@@ -252,13 +309,21 @@ TEST_F(AccessTest, ACertificateIsGrantedWhatItsNamesAre) {
   EXPECT_TRUE(as("engine", kGateway).Lookup().ok());
 }
 
-TEST(OpenAccessTest, StartSaysOnceThatAllIsOpen) {
-  IcachedProcess icached(std::vector<std::string>{});
+TEST(OpenAccessTest, StartSaysOfEachListenerForWhomItIsOpen) {
+  CertificateFolder certificates;
+  certificates.Sign("server");
+  IcachedProcess icached({"--grpc-tls-cert-file", certificates.Certificate("server"), "--grpc-tls-key-file",
+                          certificates.Key("server"), "--grpc-tls-client-ca-file", certificates.ca()});
   ASSERT_TRUE(icached.ready());
   EXPECT_EQ(icached.Terminate(), 0);
-  const size_t said = icached.output().find("open_to_all");
-  ASSERT_NE(said, std::string::npos);
-  EXPECT_EQ(icached.output().find("open_to_all", said + 1), std::string::npos);
+  EXPECT_THAT(icached.output(), HasSubstr("info open_to_all_with_a_certificate listener=grpc"));
+  EXPECT_THAT(icached.output(), HasSubstr("info open_to_all listener=http"));
+}
+
+TEST(OpenAccessTest, AStartThatFailsSaysNothingOfIt) {
+  IcachedProcess icached({"--grpc-tls-cert-file", "missing", "--grpc-tls-key-file", "missing"});
+  EXPECT_EQ(icached.Terminate(), 2);
+  EXPECT_THAT(icached.output(), Not(HasSubstr("open_to_all")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -53,6 +54,18 @@ class TlsTest : public ::testing::Test {
                                " </dev/null 2>/dev/null";
     (void)std::system((client + " | openssl x509 -noout -subject > " + out + " 2>/dev/null").c_str());
     return TextOfFile(out);
+  }
+  // Whether a handshake comes about, by openssl with `flags`; and whether it resumes a session.
+  struct Handshake {
+    bool done = false;
+    bool resumed = false;
+  };
+  Handshake HandshakeAt(const std::string& address, const std::string& flags) const {
+    const std::string out = certificates_.folder() / "handshake";
+    (void)std::system(
+        ("openssl s_client -connect " + address + " -alpn h2 " + flags + " </dev/null >" + out + " 2>&1").c_str());
+    const std::string said = TextOfFile(out);
+    return {.done = said.find("Cipher is (NONE)") == std::string::npos, .resumed = said.find("Reused, ") != said.npos};
   }
   std::string HttpAddress() const { return "127.0.0.1:" + std::to_string(icached_->http_port()); }
 
@@ -161,6 +174,67 @@ TEST_F(TlsTest, ClientsThatStallInTheHandshakeHoldUpNobody) {
   EXPECT_TRUE(LookupAs({.ca = certificates_.ca()}).ok());
   EXPECT_EQ(HttpStatus("/healthz"), "200");
   for (const int fd : sockets) close(fd);
+}
+
+TEST_F(TlsTest, VersionsBelowOnePointTwoAreRefused) {
+  Start(/*mutual=*/false);
+  for (const std::string& address : {icached_->grpc_address(), HttpAddress()}) {
+    for (const char* const version : {"-tls1", "-tls1_1"}) {
+      EXPECT_FALSE(HandshakeAt(address, std::string(version) + " -cipher DEFAULT:@SECLEVEL=0").done) << version;
+    }
+    for (const char* const version : {"-tls1_2", "-tls1_3"}) {
+      EXPECT_TRUE(HandshakeAt(address, version).done) << version;
+    }
+  }
+}
+
+// Resuming, a client is not asked for its certificate, which may have expired.
+TEST_F(TlsTest, NoSessionIsResumedForLong) {
+  Start(/*mutual=*/true);
+  const std::string session = certificates_.folder() / "session";
+  const std::string pair =
+      "-tls1_2 -cert " + certificates_.Certificate("client") + " -key " + certificates_.Key("client");
+  ASSERT_TRUE(HandshakeAt(icached_->grpc_address(), pair + " -sess_out " + session).done);
+  EXPECT_TRUE(Eventually([&] {
+    // Each time with the session of the time before.
+    return !HandshakeAt(icached_->grpc_address(), pair + " -sess_in " + session + " -sess_out " + session).resumed;
+  }));
+}
+
+TEST_F(TlsTest, AWeakPairLeavesTheOldOneInForce) {
+  Start(/*mutual=*/true);
+  certificates_.SelfSign("short", "-newkey rsa:1024");
+  pair_->Swap("short");
+  for (const char* const listener : {"grpc", "http"}) {
+    EXPECT_TRUE(Eventually([&] {
+      return PageReader(Metrics()).Value("inferencecache_tls_reloads_total",
+                                         {{"listener", listener}, {"result", "failure"}}) == 1;
+    }));
+  }
+  EXPECT_THAT(SubjectAt(icached_->grpc_address()), HasSubstr("one"));
+}
+
+TEST_F(TlsTest, AFolderInThePlaceOfTheClientCaEndsTheStartWithStatusTwo) {
+  std::filesystem::create_directory(certificates_.folder() / "folder");
+  for (const std::string listener : {"--grpc", "--http"}) {
+    std::vector<std::string> flags = {listener + "-tls-cert-file",      certificates_.Certificate("one"),
+                                      listener + "-tls-key-file",       certificates_.Key("one"),
+                                      listener + "-tls-client-ca-file", certificates_.folder() / "folder"};
+    for (const bool validate_only : {false, true}) {
+      if (validate_only) flags.push_back("--validate-only");
+      IcachedProcess icached(flags);
+      EXPECT_FALSE(icached.ready());
+      EXPECT_EQ(icached.Terminate(), 2);
+      EXPECT_THAT(icached.output(), HasSubstr("folder: is not a regular file"));
+    }
+  }
+}
+
+TEST_F(TlsTest, ARequestWithoutACertificateIsCounted) {
+  Start(/*mutual=*/true);
+  EXPECT_EQ(HttpStatus("/other"), "401");
+  EXPECT_THAT(PageReader(Metrics()).Value("inferencecache_calls_refused_total", {{"reason", "unauthenticated"}}),
+              Optional(1));
 }
 
 TEST_F(TlsTest, AMismatchedPairEndsTheStartWithStatusTwo) {

@@ -36,6 +36,12 @@ class CertificateFolder {
         " -CAcreateserial -days 2 -extfile " + extension + " -out " + Certificate(name));
   }
 
+  // Makes a pair that has signed itself. `flags` are openssl's, and choose the key.
+  void SelfSign(const std::string& name, const std::string& flags) const {
+    Run("req -x509 " + flags + " -nodes -days 2 -subj /CN=" + name + " -keyout " + Key(name) + " -out " +
+        Certificate(name));
+  }
+
   std::string Certificate(const std::string& name) const { return folder_ / (name + ".pem"); }
   std::string Key(const std::string& name) const { return folder_ / (name + ".key"); }
   std::string ca() const { return Certificate("ca"); }

@@ -1,5 +1,5 @@
-// File sets: some paths, each that of a file or of a folder of YAML files, which are read together; and when what lies
-// there last changed, without reading it.
+// File sets: some paths, each that of a file or, where that is allowed, of a folder of YAML files, which are read
+// together; and when what lies there last changed, without reading it.
 //
 // Of a folder, the files named *.yaml and *.yml belong to the set, in bytewise order of their names. Links are
 // followed; hidden entries, other names and what lies in folders below are left out. An empty path stands for no file.
@@ -29,8 +29,12 @@ struct TextFile {
   friend bool operator==(const TextFile& a, const TextFile& b) = default;
 };
 
+// Whether a path may be that of a folder. Where it may not, each path that is not empty is one file.
+enum class Folders { kRefused, kRead };
+
 // The files at `paths`, in that order. InvalidArgument when one cannot be read or they are too many or too large.
-absl::StatusOr<std::vector<TextFile>> ReadFileSet(absl::Span<const std::string> paths);
+absl::StatusOr<std::vector<TextFile>> ReadFileSet(absl::Span<const std::string> paths,
+                                                  Folders folders = Folders::kRefused);
 
 // What the file system knows about one file, links followed. Two stamps that are equal mean equal content, unless the
 // file was written again within the same tick of the file system's clock.
@@ -56,6 +60,6 @@ struct FileSetStamp {
 };
 
 // The stamps of `paths` themselves and of each file there. Never fails: what is missing is part of the stamp.
-FileSetStamp StampFileSet(absl::Span<const std::string> paths);
+FileSetStamp StampFileSet(absl::Span<const std::string> paths, Folders folders);
 
 }  // namespace icache

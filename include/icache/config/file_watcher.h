@@ -8,7 +8,8 @@
 //
 // How a change is seen: the stamps of the files (inode, size, times) tell most changes without reading anything. A
 // stamp taken shortly after the last change cannot be trusted, since a second write within the same clock tick leaves
-// it as it was; until it can be, the bytes are read and compared.
+// it as it was; until it can be, the bytes are read and compared. Nor does a stamp tell why files could not be read,
+// which may have passed without a trace on them (no descriptor was left): they are tried again at each look.
 #pragma once
 
 #include <condition_variable>
@@ -31,8 +32,9 @@ namespace icache {
 
 struct FileWatcherOptions {
   std::string thread_name;         // at most 15 bytes
-  std::vector<std::string> paths;  // of files or folders; file_set.h
+  std::vector<std::string> paths;  // file_set.h
   absl::Duration poll_interval = absl::Milliseconds(250);
+  Folders folders = Folders::kRefused;
 };
 
 // Thread-safe.

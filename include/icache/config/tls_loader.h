@@ -1,11 +1,14 @@
-// TLS files: a certificate chain, its key and the CA of clients -> one TlsIdentity that is known to work.
+// TLS files: a certificate chain, its key and the CA of clients -> one TlsIdentity that is known to work: OpenSSL,
+// which gRPC serves with, has taken it, and so has whoever else is to serve with it.
 //
 // Free functions without state; nothing throws. Messages never hold what a file holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "icache/access/tls_identity.h"
@@ -22,15 +25,21 @@ struct TlsFiles {
   bool enabled() const { return !certificate.empty(); }
 };
 
-// What the contents of `files`, in their order, make together; never null. Requires the pair. InvalidArgument, with the
-// file's name, when one holds no PEM of its kind or the key does not belong to the certificate.
-absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files);
+// Whether a TLS library takes an identity: OK, or why not. Null = there is no further one to ask.
+using TlsCheck = std::function<absl::Status(const TlsIdentity&)>;
+
+// What the contents of `files`, in their order, make together; never null. Requires two files, or three with a client
+// CA. InvalidArgument, with the file's name, when one holds no PEM of its kind, the key does not belong to the
+// certificate, or a library refuses them, as for a weak key or digest.
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files,
+                                                                    const TlsCheck& check = nullptr);
 
 // InvalidArgument, with the file's name, when it holds no PEM certificates.
 absl::Status CheckCertificates(const TextFile& file);
 
 // Reads the files, then parses them. Null when TLS is not enabled.
-absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files);
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files,
+                                                                   const TlsCheck& check = nullptr);
 
 // The text of the file at `path`, which holds PEM certificates: an authority's, for instance. InvalidArgument, with the
 // file's name, when it cannot be read or holds none.

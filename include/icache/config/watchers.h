@@ -36,10 +36,12 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchPolicies(std::string path, abs
                                                            PolicyStore* store, const Clock* clock,
                                                            std::function<void(const PolicyReload&)> on_reload);
 
-// The identity in `files`, which must be enabled. A pair of which only one half has been replaced yet is refused.
+// The identity in `files`, which must be enabled. A pair of which only one half has been replaced yet is refused, and
+// so is what `check` refuses.
 absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& files, absl::Duration poll_interval,
                                                               Published<TlsIdentity>* identity, const Clock* clock,
-                                                              FileWatcher::ReloadCallback on_reload);
+                                                              FileWatcher::ReloadCallback on_reload,
+                                                              TlsCheck check = nullptr);
 
 // The rules in the files at `path`, which is not empty.
 absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl::Duration poll_interval,

@@ -84,6 +84,8 @@ class Server {
   bool asks_callers() const { return !options_.access_path.empty(); }
   // Loads the access rules, if there are any, and keeps them in step with their files.
   absl::Status WatchCallers();
+  // Says at the start for whom the listeners are open.
+  void LogWhoMayCall() const;
   // Whether an HTTP client may see what is not for all.
   absl::Status AdmitHttp(const HttpCaller& caller);
   // Loads the identity of a listener, if it has TLS, and keeps it in step with its files.

@@ -34,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "icache/access/access_observer.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/published.h"
 
@@ -70,10 +71,15 @@ struct HttpHandlers {
   // Whether a client may see other paths: OK, or Unauthenticated or PermissionDenied. Null = all may. Where there is a
   // client CA, nobody without a certificate of it gets that far.
   std::function<absl::Status(const HttpCaller&)> admit = nullptr;
+  // Told of each request that is not let in, for want of a certificate too. Null = nobody. Not owned.
+  AccessObserver* access_observer = nullptr;
   // What these other paths answer: JSON that nobody may keep, or an InvalidArgument, which tells the client what is
   // wrong with its query.
   std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>, std::less<>> pages = {};
 };
+
+// Whether the TLS library of HTTP takes `identity`: OK, or an InvalidArgument that says why not. Thread-safe.
+absl::Status CheckHttpIdentity(const TlsIdentity& identity);
 
 class HttpServer {
  public:

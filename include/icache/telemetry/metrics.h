@@ -81,7 +81,9 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   // Its files have changed and are in force, or were refused.
   void RecordTlsReload(Listener listener, bool success);
 
-  // Callers are asked who they are, by rules that have been loaded.
+  // There are callers who are not let in: from now on the page tells how many.
+  void ShowRefusals() { shows_refusals_.store(true, std::memory_order_relaxed); }
+  // Callers are asked who they are, by rules that have been loaded. Shows refusals.
   void RecordAccessLoad();
   // The rules have changed and are in force, or were refused.
   void RecordAccessReload(bool success);
@@ -123,6 +125,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   std::atomic<int64_t> reload_successes_ = 0;
   std::atomic<int64_t> reload_failures_ = 0;
   std::atomic<bool> asks_callers_ = false;
+  std::atomic<bool> shows_refusals_ = false;
   std::atomic<int64_t> access_reload_successes_ = 0;
   std::atomic<int64_t> access_reload_failures_ = 0;
   std::array<std::atomic<int64_t>, 2> refused_ = {};  // by Refusal
