@@ -201,6 +201,10 @@ TEST_F(AccessTest, ExplanationsNameOtherTenantsToThoseWhoMayAskForAll) {
 }
 
 TEST_F(AccessTest, ARequestThatIsRefusedForItsTenantPinsNoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP()
+      << "a sanitizer keeps memory of its own, and protobuf's library cannot measure the messages that it lays out";
+#endif
   Start({"--grpc-lookup-threads", "1"});
   std::string unknown_fields;  // 3 bytes each, and much more in memory
   for (int i = 0; i < 1'000'000; ++i) unknown_fields.append("\xfa\x3e\0", 3);
