@@ -1,7 +1,6 @@
 #include "bridge/daemon_secrets.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -15,9 +14,7 @@ namespace icache {
 absl::StatusOr<DaemonSecrets> ReadDaemonSecrets(const ReportOptions& options) {
   DaemonSecrets secrets;
   if (options.tls && !options.tls_ca_file.empty()) {
-    ASSIGN_OR_RETURN(std::vector<TextFile> files, ReadFileSet({options.tls_ca_file}));
-    RETURN_IF_ERROR(CheckCertificates(files[0]));
-    secrets.ca = std::move(files[0].text);
+    ASSIGN_OR_RETURN(secrets.ca, LoadCertificates(options.tls_ca_file));
   }
   if (options.tls && !options.tls_cert_file.empty()) {
     ASSIGN_OR_RETURN(const auto identity, LoadTlsIdentity({options.tls_cert_file, options.tls_key_file, ""}));

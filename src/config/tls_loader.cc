@@ -128,11 +128,6 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   return identity;
 }
 
-absl::Status CheckCertificates(const TextFile& file) {
-  const absl::Cleanup forget_errors = [] { ERR_clear_error(); };
-  return ReadCertificates(file).status();
-}
-
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files, const TlsCheck& check) {
   if (!files.enabled()) return nullptr;
   ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));

@@ -34,9 +34,6 @@ using TlsCheck = std::function<absl::Status(const TlsIdentity&)>;
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<const TextFile> files,
                                                                     const TlsCheck& check = nullptr);
 
-// InvalidArgument, with the file's name, when it holds no PEM certificates.
-absl::Status CheckCertificates(const TextFile& file);
-
 // Reads the files, then parses them. Null when TLS is not enabled.
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files,
                                                                    const TlsCheck& check = nullptr);
