@@ -5,11 +5,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "icache/base/status_macros.h"
 #include "icache/config/watchers.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/fake_clock.h"
@@ -38,7 +40,23 @@ class TlsLoaderTest : public ::testing::Test {
     return certificates_.folder().Write(name, text);
   }
 
+  // Watches the files by hand.
+  absl::Status Watch(const TlsFiles& files) {
+    ASSIGN_OR_RETURN(watcher_, WatchTlsIdentity(files, absl::Milliseconds(10), &identity_, &clock_,
+                                                [this](const absl::Status& status) { reloads_.push_back(status); }));
+    return absl::OkStatus();
+  }
+  // Looks until what lies there has been judged.
+  void Settle() {
+    while (watcher_->CheckOnce() == FileWatcher::CheckResult::kSettling) {
+    }
+  }
+
   const CertificateFolder certificates_;
+  FakeClock clock_;  // stands before all file times, so every look reads the files
+  Published<TlsIdentity> identity_;
+  std::vector<absl::Status> reloads_;
+  std::unique_ptr<FileWatcher> watcher_;
 };
 
 TEST_F(TlsLoaderTest, AMatchingPairIsTakenWithItsEnd) {
@@ -118,56 +136,38 @@ TEST_F(TlsLoaderTest, MessagesDoNotQuoteTheFile) {
 }
 
 TEST_F(TlsLoaderTest, AHalfReplacedPairLeavesTheOldOneInForce) {
-  FakeClock clock;  // stands before all file times, so every look reads the files
   const TlsFiles files = {Write("live.pem", TextOfFile(certificates_.Certificate("one"))),
                           Write("live.key", TextOfFile(certificates_.Key("one"))), ""};
-  Published<TlsIdentity> identity;
-  std::vector<absl::Status> reloads;
-  auto watcher = WatchTlsIdentity(files, absl::Milliseconds(10), &identity, &clock,
-                                  [&](const absl::Status& status) { reloads.push_back(status); });
-  ASSERT_THAT(watcher, IsOk());
-  const auto settle = [&] {
-    while ((*watcher)->CheckOnce() == FileWatcher::CheckResult::kSettling) {
-    }
-  };
+  ASSERT_THAT(Watch(files), IsOk());
 
   Write("live.pem", TextOfFile(certificates_.Certificate("two")));
-  settle();
-  ASSERT_EQ(reloads.size(), 1u);
-  EXPECT_FALSE(reloads[0].ok());
-  EXPECT_EQ(identity.Current()->certificate_chain, TextOfFile(certificates_.Certificate("one")));
+  Settle();
+  ASSERT_EQ(reloads_.size(), 1u);
+  EXPECT_FALSE(reloads_[0].ok());
+  EXPECT_EQ(identity_.Current()->certificate_chain, TextOfFile(certificates_.Certificate("one")));
 
   Write("live.key", TextOfFile(certificates_.Key("two")));
-  settle();
-  ASSERT_EQ(reloads.size(), 2u);
-  EXPECT_THAT(reloads[1], IsOk());
-  EXPECT_EQ(identity.Current()->certificate_chain, TextOfFile(certificates_.Certificate("two")));
+  Settle();
+  ASSERT_EQ(reloads_.size(), 2u);
+  EXPECT_THAT(reloads_[1], IsOk());
+  EXPECT_EQ(identity_.Current()->certificate_chain, TextOfFile(certificates_.Certificate("two")));
 }
 
 TEST_F(TlsLoaderTest, WhateverTakesThePlaceOfAFileLeavesTheOldIdentityInForce) {
-  FakeClock clock;  // stands before all file times, so every look reads the files
   const TlsFiles files = {Write("live.pem", TextOfFile(certificates_.Certificate("one"))),
                           Write("live.key", TextOfFile(certificates_.Key("one"))),
                           Write("live-ca.pem", TextOfFile(certificates_.ca()))};
-  Published<TlsIdentity> identity;
-  std::vector<absl::Status> reloads;
-  auto watcher = WatchTlsIdentity(files, absl::Milliseconds(10), &identity, &clock,
-                                  [&](const absl::Status& status) { reloads.push_back(status); });
-  ASSERT_THAT(watcher, IsOk());
-  const auto settle = [&] {
-    while ((*watcher)->CheckOnce() == FileWatcher::CheckResult::kSettling) {
-    }
-  };
+  ASSERT_THAT(Watch(files), IsOk());
 
   size_t expected_reloads = 0;
   for (const std::string& path : {files.certificate, files.key, files.client_ca}) {
     const std::string text = TextOfFile(path);
-    const std::shared_ptr<const TlsIdentity> in_force = identity.Current();
+    const std::shared_ptr<const TlsIdentity> in_force = identity_.Current();
     const auto expect_refused = [&] {
-      settle();
-      ASSERT_EQ(reloads.size(), ++expected_reloads) << path;
-      EXPECT_THAT(reloads.back(), StatusIs(kBad, HasSubstr(path)));
-      EXPECT_EQ(identity.Current(), in_force);
+      Settle();
+      ASSERT_EQ(reloads_.size(), ++expected_reloads) << path;
+      EXPECT_THAT(reloads_.back(), StatusIs(kBad, HasSubstr(path)));
+      EXPECT_EQ(identity_.Current(), in_force);
     };
     std::filesystem::remove(path);
     std::filesystem::create_directory(path);
@@ -176,9 +176,9 @@ TEST_F(TlsLoaderTest, WhateverTakesThePlaceOfAFileLeavesTheOldIdentityInForce) {
     std::ofstream(path) << "";
     expect_refused();
     std::ofstream(path) << text;
-    settle();
-    ASSERT_EQ(reloads.size(), ++expected_reloads) << path;
-    EXPECT_THAT(reloads.back(), IsOk());
+    Settle();
+    ASSERT_EQ(reloads_.size(), ++expected_reloads) << path;
+    EXPECT_THAT(reloads_.back(), IsOk());
   }
 }
 
