@@ -28,7 +28,8 @@ void ScoreMatches(absl::Span<const ReplicaMatch> matches, MatchKind kind, const 
     const ReplicaMatch& match = matches[i];
     const float freshness = Freshness(now_us - match.last_seen_us, ttl_us);
     if (freshness <= 0 || match.matched_tokens < least_tokens) continue;
-    const float pressure_factor = PressureFactor(match.stats, options.pressure_weight, expired_through);
+    const float pressure_factor =
+        match.stats == nullptr ? 1 : PressureFactor(match.stats, options.pressure_weight, expired_through);
     // Field by field: copying a whole row right after it was made would stall on its parts.
     ScoredReplica& row = (*rows)[count++];
     row.score =

@@ -2,6 +2,20 @@
 
 namespace icache {
 
+AnswerRows::AnswerRows(std::initializer_list<ReplicaScore> rows) {
+  size_t name_bytes = 0;
+  for (const ReplicaScore& row : rows) name_bytes += row.replica_id.size();
+  Reset(rows.size(), name_bytes);
+  for (const ReplicaScore& row : rows) Add(row);
+}
+
+void AnswerRows::Reset(size_t rows, size_t name_bytes) {
+  if (kept_.size() < rows) kept_.resize(rows);
+  size_ = 0;
+  if (names_.size() < name_bytes) names_.resize(name_bytes);
+  name_ = names_.data();
+}
+
 std::string_view ReasonCodeName(ReasonCode reason) {
   switch (reason) {
     case ReasonCode::kPrefixMatch:

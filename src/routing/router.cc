@@ -17,6 +17,7 @@
 namespace icache {
 
 struct LookupScratch::Buffers {
+  PolicyStore::Reader policies;
   std::vector<uint64_t> prefix_hashes;
   CandidateFilter candidates;
   std::vector<ReplicaMatch> matches;  // what the rows are made of
@@ -65,7 +66,7 @@ class Router::Call {
 
   // Fills the answer's rows and adapter, and returns its reason.
   ReasonCode Run() {
-    answer_.rows.Resize(0);
+    answer_.rows.Reset(0, 0);
     answer_.adapter_id = {};
     if (now_ >= deadline_) return ReasonCode::kTimeout;
 
@@ -214,26 +215,23 @@ class Router::Call {
     if (request_.max_replicas > 0 && rows.size() > static_cast<size_t>(request_.max_replicas)) {
       rows.resize(static_cast<size_t>(request_.max_replicas));
     }
-    answer_.rows.Resize(rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const ReplicaMatch& match = buffers_.matches[rows[i].match];
-      ReplicaScore& out = answer_.rows[i];
-      out.replica_id.assign(match.replica_id);
-      out.score = rows[i].score;
-      out.matched_tokens = rows[i].matched_tokens;
-      out.estimated_cache_hit_prob = rows[i].hit_probability;
-      out.tier = match.tier;
+    const std::vector<ReplicaMatch>& matches = buffers_.matches;
+    size_t name_bytes = 0;
+    for (const ScoredReplica& row : rows) name_bytes += matches[row.match].replica_id.size();
+    answer_.rows.Reset(rows.size(), name_bytes);
+    for (const ScoredReplica& row : rows) {
+      const ReplicaMatch& match = matches[row.match];
+      answer_.rows.Add({.replica_id = match.replica_id,
+                        .score = row.score,
+                        .matched_tokens = row.matched_tokens,
+                        .estimated_cache_hit_prob = row.hit_probability,
+                        .tier = match.tier});
     }
   }
 
   void DeliverPick(std::string_view replica_id) {
-    answer_.rows.Resize(1);
-    ReplicaScore& out = answer_.rows[0];
-    out.replica_id.assign(replica_id);
-    out.score = 0;
-    out.matched_tokens = 0;
-    out.estimated_cache_hit_prob = 0;
-    out.tier = Tier::kUnknown;
+    answer_.rows.Reset(1, replica_id.size());
+    answer_.rows.Add({.replica_id = replica_id});
   }
 
   // LFU credit for the delivered rows alone. Source: contract/index.md "Access count".
@@ -286,8 +284,7 @@ Router::Router(RouterOptions options, const PrefixIndex* index, const PolicyStor
 
 absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
                               LookupAnswer* answer) const {
-  const std::shared_ptr<const PolicySet> policies = policies_->Current();
-  const CachePolicy& policy = policies->PolicyFor(request.tenant_id);
+  const CachePolicy& policy = scratch->buffers_->policies.Current(*policies_).PolicyFor(request.tenant_id);
   answer->reason = Call(*this, request, policy, received_at, NoTrace(), scratch->buffers_.get(), answer).Run();
 
   const absl::Duration latency = std::max(clock_->Now() - received_at, absl::ZeroDuration());

@@ -246,7 +246,7 @@ void LookupAnswerToWire(const LookupAnswer& answer, absl::Duration latency, wire
   message->Clear();
   for (const ReplicaScore& row : answer.rows) {
     wire::ReplicaScore* score = message->add_replica_scores();
-    score->set_replica_id(row.replica_id);
+    score->set_replica_id(row.replica_id.data(), row.replica_id.size());
     score->set_score(row.score);
     score->set_matched_tokens(row.matched_tokens);
     score->set_estimated_cache_hit_prob(row.estimated_cache_hit_prob);

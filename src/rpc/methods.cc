@@ -22,7 +22,7 @@ void LookupRouteMethod::Handle(const grpc::ServerContext& context, absl::Time re
   const absl::Duration latency = router_->Lookup(lookup, received_at, &scratch_, &answer_);
   LookupAnswerToWire(answer_, latency, response);
   view_.Trim(max_recycled_bytes());
-  if (answer_.rows.size() * sizeof(ReplicaScore) > max_recycled_bytes()) answer_ = LookupAnswer();
+  if (answer_.rows.bytes() > max_recycled_bytes()) answer_ = LookupAnswer();
 }
 
 grpc::Status LookupRouteMethod::Shed(const grpc::ServerContext& context, grpc::ByteBuffer* request,

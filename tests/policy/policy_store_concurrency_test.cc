@@ -27,12 +27,17 @@ TEST(PolicyStoreConcurrencyTest, EveryAnswerIsOfOneSet) {
   for (int i = 0; i < 3; ++i) {
     readers.emplace_back([&] {
       uint64_t last_version = 0;
-      int64_t last_generation = 0;
+      int64_t last_generation = 0, last_read = 0;
+      PolicyStore::Reader reader;
       while (!done.load()) {
         const RetentionRules rules = store.For("a");
         EXPECT_EQ(absl::ToInt64Seconds(rules.ttl), rules.max_prefixes);
         EXPECT_GE(rules.max_prefixes.value_or(0), last_generation);
         last_generation = rules.max_prefixes.value_or(0);
+        const PolicySet& set = reader.Current(store);
+        EXPECT_EQ(absl::ToInt64Seconds(store.TtlOf(set.PolicyFor("a"))), set.QuotaFor("a"));
+        EXPECT_GE(set.QuotaFor("a").value_or(0), last_read);
+        last_read = set.QuotaFor("a").value_or(0);
         const uint64_t version = store.Version();
         EXPECT_GE(version, last_version);
         last_version = version;

@@ -191,7 +191,7 @@ TEST_P(ExplainRandomTest, ExplainsTheAnswerThatALookupGives) {
       returned.push_back(explanation.affinity->replica_id);
     }
     std::vector<std::string> delivered;
-    for (const ReplicaScore& row : answer.rows) delivered.push_back(row.replica_id);
+    for (const ReplicaScore& row : answer.rows) delivered.emplace_back(row.replica_id);
     ASSERT_EQ(returned, delivered);
   }
   // The run has been through all of it.

@@ -57,7 +57,7 @@ class RouterIndexTest : public ::testing::Test {
 
   std::vector<std::string> RowNames() const {
     std::vector<std::string> names;
-    for (const ReplicaScore& row : answer_.rows) names.push_back(row.replica_id);
+    for (const ReplicaScore& row : answer_.rows) names.emplace_back(row.replica_id);
     return names;
   }
 

@@ -93,7 +93,7 @@ class RouterTest : public ::testing::Test {
 
   std::vector<std::string> RowNames() const {
     std::vector<std::string> names;
-    for (const ReplicaScore& row : answer_.rows) names.push_back(row.replica_id);
+    for (const ReplicaScore& row : answer_.rows) names.emplace_back(row.replica_id);
     return names;
   }
 
@@ -729,7 +729,7 @@ TEST_F(RouterTest, AnAnswerIsReplacedWhole) {
   EXPECT_EQ(answer_.adapter_id, "");
 }
 
-TEST_F(RouterTest, RowsKeepTheirStringsBetweenCalls) {
+TEST_F(RouterTest, RowsKeepTheirMemoryBetweenCalls) {
   const std::string long_name(100, 'x');
   index_.replicas = {"r0", long_name + "a", long_name + "b"};
   Hold(long_name + "a", 128);

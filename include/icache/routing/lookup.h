@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -51,40 +51,51 @@ struct LookupRequest {
 };
 
 struct ReplicaScore {
-  std::string replica_id;
+  std::string_view replica_id;
   float score = 0;
   int32_t matched_tokens = 0;
   float estimated_cache_hit_prob = 0;
   Tier tier = Tier::kUnknown;  // kUnknown = UNSPECIFIED on the wire
 };
 
-// The rows of an answer, best first: a vector whose rows keep their strings when there are fewer of them.
+// The rows of an answer, best first, and their names, which live as long as the rows.
 class AnswerRows {
  public:
   AnswerRows() = default;
-  AnswerRows(std::initializer_list<ReplicaScore> rows) : kept_(rows), size_(rows.size()) {}
+  AnswerRows(std::initializer_list<ReplicaScore> rows);
+  AnswerRows(AnswerRows&&) = default;
+  AnswerRows& operator=(AnswerRows&&) = default;
 
-  // Rows that come back are as they were left.
-  void Resize(size_t size) {
-    if (size > kept_.size()) kept_.resize(size);
-    size_ = size;
+  // Drops all rows and makes room for `rows` with names of `name_bytes` together.
+  void Reset(size_t rows, size_t name_bytes);
+  // Appends a row with a copy of its name. Requires that Reset() has made room for it.
+  void Add(const ReplicaScore& row) {
+    const size_t length = row.replica_id.size();
+    ReplicaScore& added = kept_[size_++];
+    added = row;
+    added.replica_id = std::string_view(name_, length);
+    std::memcpy(name_, row.replica_id.data(), length);
+    name_ += length;
   }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  ReplicaScore& operator[](size_t i) { return kept_[i]; }
   const ReplicaScore& operator[](size_t i) const { return kept_[i]; }
   const ReplicaScore& front() const { return kept_.front(); }
   const ReplicaScore* data() const { return kept_.data(); }
   const ReplicaScore* begin() const { return kept_.data(); }
   const ReplicaScore* end() const { return kept_.data() + size_; }
+  // Of memory, which is kept from answer to answer.
+  size_t bytes() const { return kept_.capacity() * sizeof(ReplicaScore) + names_.capacity(); }
 
  private:
   std::vector<ReplicaScore> kept_;
   size_t size_ = 0;
+  std::vector<char> names_;
+  char* name_ = nullptr;  // where the next one goes in names_
 };
 
-// A LookupRouteResponse but for its latency. Reuse one object for many calls: rows and strings keep their capacity.
+// A LookupRouteResponse but for its latency. Reuse one object for many calls: it keeps its memory.
 struct LookupAnswer {
   ReasonCode reason = ReasonCode::kNoHint;
   AnswerRows rows;
