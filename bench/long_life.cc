@@ -110,8 +110,12 @@ void LongLife(int64_t blocks) {
   std::mt19937_64 random(1);
   std::vector<uint64_t> chain(kPrompt + 256);
   for (uint64_t& hash : chain) hash = random();
-  const int64_t start_bytes = ResidentBytes();
   Feeder feeder(kCap);
+  // The start is an index that has been at work, so that the program's own code and buffers are in memory.
+  feeder.Store(0, chain);
+  feeder.LookUp(chain);
+  feeder.Clear(0);
+  const int64_t start_bytes = ResidentBytes();
   int64_t stored = 0;
   int64_t least = INT64_MAX, most = 0;  // resident bytes over the second half
   double fewest = 1e9, worst = 0;       // runs per thousand blocks
@@ -143,7 +147,7 @@ void LongLife(int64_t blocks) {
   const int64_t left = ResidentBytes();
   std::printf("cleared: %.1f MB resident, %.1f MB at the start\n", static_cast<double>(left) / 1e6,
               static_cast<double>(start_bytes) / 1e6);
-  Expect(left < start_bytes + start_bytes / 5 + (4 << 20), "memory does not return");
+  Expect(left < start_bytes + start_bytes / 5, "memory does not return");
 }
 
 // p99 of lookups, in nanoseconds, while `work` runs (none: for half a second).

@@ -62,6 +62,13 @@ void Arena::Free(Ref ref, size_t bytes) {
     chunks_[given].next = free_;
     free_ = given;
   }
+  if (bytes_ > 0) return;
+  // A huge page that came for one chunk brought memory of its neighbours, which may not have been in use since.
+  for (std::atomic<char*>& region : regions_) {
+    char* const start = region.load(std::memory_order_relaxed);
+    if (start == nullptr) break;
+    madvise(start, kRegionBytes, MADV_DONTNEED);
+  }
 }
 
 uint32_t Arena::OpenChunk(uint32_t size_class) {

@@ -30,16 +30,13 @@ BlockTable::~BlockTable() {
 
 void BlockTable::Gather(Segment segment, std::vector<uint64_t>* slots) {
   // Without a branch for each slot, as a third of them are free and none can tell which.
-  const uint64_t buckets = CountOf(segment) + kPadding;
+  const absl::Span<const uint64_t> words = WordsOf(segment);
   size_t count = slots->size();
-  slots->resize(count + buckets * kBucketSlots);
+  slots->resize(count + words.size());
   uint64_t* const to = slots->data();
-  for (uint64_t i = 0; i < buckets; ++i) {
-    for (const std::atomic<uint64_t>& slot : BucketsOf(segment)[i]) {
-      const uint64_t value = slot.load(std::memory_order_relaxed) & ~kMark;
-      to[count] = value;
-      count += static_cast<size_t>(value != 0);
-    }
+  for (uint64_t word : words) {
+    to[count] = word & ~kMark;
+    count += static_cast<size_t>(to[count] != 0);
   }
   slots->resize(count);
 }
@@ -52,24 +49,23 @@ BlockTable::Segment BlockTable::MakeSegment(absl::Span<const uint64_t> slots, ui
     auto* const words = static_cast<uint64_t*>(extents_.Allocate(all * sizeof(Bucket)));
     std::memset(words, 0, all * sizeof(Bucket));
     filled_.assign(all, 0);
-    marks_.assign(all, 0);
     bool fits = true;
-    for (uint64_t value : slots) {
+    for (uint64_t slot : slots) {
+      const uint64_t value = slot & ~kMark;
       uint64_t at = HomeOf(TagOf(value), buckets);
-      while (filled_[at] == kBucketSlots && at + 1 < all) {
-        marks_[at] = static_cast<uint8_t>(marks_[at] | 1u << MarkOf(TagOf(value)));
-        ++at;
+      if (filled_[at] == kBucketSlots) {
+        if (value == 0) continue;
+        for (; filled_[at] == kBucketSlots && at + 1 < all; ++at) {
+          words[at * kBucketSlots + MarkOf(TagOf(value))] |= kMark;
+        }
+        fits = filled_[at] < kBucketSlots;
+        if (!fits) break;
       }
-      fits = filled_[at] < kBucketSlots;
-      if (!fits) break;
-      words[at * kBucketSlots + filled_[at]++] = value;
+      // A free slot goes where the next in use overwrites it: no branch could foresee which are free.
+      words[at * kBucketSlots + filled_[at]] = value;
+      filled_[at] = static_cast<uint8_t>(filled_[at] + static_cast<uint8_t>(value != 0));
     }
     if (fits) {
-      for (uint64_t at = 0; at < all; ++at) {
-        for (uint32_t i = 0; i < kBucketSlots; ++i) {
-          words[at * kBucketSlots + i] |= uint64_t{marks_[at] >> i & 1u} << kMarkBit;
-        }
-      }
       bytes_ += all * sizeof(Bucket);
       return WordFor(words, buckets, base);
     }
@@ -93,9 +89,7 @@ void BlockTable::Publish(size_t number, Segment segment, size_t places) {
 
 void BlockTable::Resize(size_t number, uint64_t buckets) {
   const Segment segment = SegmentAt(number);
-  slots_.clear();
-  Gather(segment, &slots_);
-  Publish(number, MakeSegment(slots_, buckets, BaseOf(segment)), slots_.size());
+  Publish(number, MakeSegment(WordsOf(segment), buckets, BaseOf(segment)), loads_[number].places);
 }
 
 // ---- Insertions of a batch ------------------------------------------------------------------------------------------
@@ -208,16 +202,18 @@ void BlockTable::EraseAt(const Probe& probe, const Place& place) {
 
 // ---- Growing and shrinking ------------------------------------------------------------------------------------------
 
-void BlockTable::Part(uint32_t bit) {
+void BlockTable::Part(Segment segment, uint32_t bit) {
+  const absl::Span<const uint64_t> words = WordsOf(segment);
   const uint32_t shift = kTagShift + bit;
-  kept_.resize(slots_.size());
-  moved_.resize(slots_.size());
+  kept_.resize(words.size());
+  moved_.resize(words.size());
   size_t kept = 0, moved = 0;
-  for (uint64_t value : slots_) {
+  for (uint64_t word : words) {
+    const uint64_t value = word & ~kMark;
     const size_t moves = value >> shift & 1;
     kept_[kept] = value;
     moved_[moved] = value;
-    kept += 1 - moves;
+    kept += static_cast<size_t>(value != 0) - moves;
     moved += moves;
   }
   kept_.resize(kept);

@@ -406,9 +406,13 @@ class BlockTable {
   }
   static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 5 / 6); }
 
-  // Appends the slots of a segment, without marks.
+  // The words of its slots, those of the padding included, for the writer.
+  static absl::Span<const uint64_t> WordsOf(Segment segment) {
+    return {reinterpret_cast<const uint64_t*>(BucketsOf(segment)), (CountOf(segment) + kPadding) * kBucketSlots};
+  }
+  // Appends the slots in use of a segment, without marks.
   static void Gather(Segment segment, std::vector<uint64_t>* slots);
-  // A segment of these slots, with at least so many buckets, rounded.
+  // A segment of these slots (those that are free and all marks do not count), with at least so many buckets, rounded.
   Segment MakeSegment(absl::Span<const uint64_t> slots, uint64_t buckets, uint32_t base);
   void Retire(Segment segment);
   // Makes `segment` the one of this number, with so many places.
@@ -422,21 +426,21 @@ class BlockTable {
     const uint32_t parent = ParentOf(number);
     const uint32_t shared = SharedBefore(number);
     const Segment segment = SegmentAt(parent);
-    slots_.clear();
-    Gather(segment, &slots_);
     if (BaseFor(shared + 1) == BaseOf(segment)) {
-      Part(shared - BaseOf(segment));
+      Part(segment, shared - BaseOf(segment));
     } else {
-      PartAnew(blocks, shared);
+      PartAnew(segment, blocks, shared);
     }
     AddSegment(number);
   }
-  // Parts slots_ into kept_ and moved_ by one bit of their tags.
-  void Part(uint32_t bit);
+  // Parts the slots of a segment into kept_ and moved_ by one bit of their tags.
+  void Part(Segment segment, uint32_t bit);
   // The same by bit `shared` of their hashes, with tags of a new base.
   template <typename Blocks>
-  void PartAnew(const Blocks& blocks, uint32_t shared) {
+  void PartAnew(Segment segment, const Blocks& blocks, uint32_t shared) {
     constexpr size_t kAhead = 16;
+    slots_.clear();
+    Gather(segment, &slots_);
     kept_.clear();
     moved_.clear();
     for (size_t i = 0; i < slots_.size(); ++i) {
@@ -461,7 +465,7 @@ class BlockTable {
   size_t bytes_ = 0;
   // Of use while segments are made.
   std::vector<uint64_t> slots_, kept_, moved_;
-  std::vector<uint8_t> filled_, marks_;  // by bucket
+  std::vector<uint8_t> filled_;  // by bucket
 };
 
 }  // namespace icache
