@@ -5,43 +5,15 @@
 
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
+#include "icache/base/prometheus_text.h"
 
 namespace icache {
 namespace {
 
 constexpr size_t kMaxPageBytes = 64 << 20;
 constexpr std::string_view kAlwaysThere = "inferencecache_build_info";
-
-// Takes `{name="value",…}` off the front of `line`; nullopt when it is malformed.
-std::optional<std::map<std::string, std::string>> TakeLabels(std::string_view* line) {
-  std::map<std::string, std::string> labels;
-  if (line->empty() || line->front() != '{') return labels;
-  line->remove_prefix(1);
-  while (true) {
-    const size_t begin = line->find_first_not_of(" ,");
-    if (begin == std::string_view::npos) return std::nullopt;
-    line->remove_prefix(begin);
-    if (line->front() == '}') {
-      line->remove_prefix(1);
-      return labels;
-    }
-    const size_t equals = line->find("=\"");
-    if (equals == std::string_view::npos) return std::nullopt;
-    std::string& value = labels[std::string(line->substr(0, equals))];
-    size_t at = equals + 2;
-    for (; at < line->size() && (*line)[at] != '"'; ++at) {
-      const bool escaped = (*line)[at] == '\\' && at + 1 < line->size();
-      if (escaped) ++at;
-      value += escaped && (*line)[at] == 'n' ? '\n' : (*line)[at];
-    }
-    if (at == line->size()) return std::nullopt;
-    line->remove_prefix(at + 1);
-  }
-}
 
 size_t AppendTo(char* data, size_t one, size_t size, void* page) {
   auto* const text = static_cast<std::string*>(page);
@@ -54,22 +26,14 @@ size_t AppendTo(char* data, size_t one, size_t size, void* page) {
 
 MetricsPage ReadMetrics(std::string_view text) {
   MetricsPage page;
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    const size_t name_end = line.find_first_of("{ ");
-    if (line.empty() || line.front() == '#' || name_end == std::string_view::npos) continue;
-    const std::string_view name = line.substr(0, name_end);
-    line.remove_prefix(name_end);
-    std::optional<std::map<std::string, std::string>> labels = TakeLabels(&line);
-    const size_t begin = line.find_first_not_of(' ');
-    if (!labels.has_value() || begin == std::string_view::npos) continue;
-    const std::string_view number = line.substr(begin, line.find_first_of(" \r", begin) - begin);
-    double value = 0;
-    if (!absl::SimpleAtod(absl::string_view(number.data(), number.size()), &value)) continue;
-    if (!std::isfinite(value)) continue;
-    page[std::string(name)].push_back({*std::move(labels), value});
-  }
+  ForEachSample(text, [&page](const PrometheusSample& read) {
+    if (!std::isfinite(read.value)) return;
+    MetricSample& sample = page[std::string(read.name)].emplace_back();
+    sample.value = read.value;
+    ForEachLabel(read.labels, [&](std::string_view name, std::string value) {
+      sample.labels[std::string(name)] = std::move(value);
+    });
+  });
   return page;
 }
 

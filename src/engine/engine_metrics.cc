@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/string_view.h"
+#include "icache/base/prometheus_text.h"
 
 namespace icache {
 namespace {
@@ -52,54 +52,15 @@ struct Sample {
   double value = 0;
 };
 
-// Takes the label set that `line` begins with, braces included, off its front and returns its model_name, "" without
-// one. nullopt when it is malformed.
-std::optional<std::string> TakeModelName(std::string_view* line) {
-  std::string model;
-  if (line->empty() || line->front() != '{') return model;
-  line->remove_prefix(1);
-  while (true) {
-    const size_t begin = line->find_first_not_of(" ,");
-    if (begin == std::string_view::npos) return std::nullopt;
-    line->remove_prefix(begin);
-    if (line->front() == '}') {
-      line->remove_prefix(1);
-      return model;
-    }
-    const size_t quote = line->find('"');
-    if (quote == std::string_view::npos) return std::nullopt;
-    const bool is_model = line->substr(0, quote) == "model_name=";
-    size_t end = quote + 1;
-    for (; end < line->size() && (*line)[end] != '"'; ++end) {
-      if ((*line)[end] == '\\' && end + 1 < line->size()) {
-        ++end;
-        if (is_model) model += (*line)[end] == 'n' ? '\n' : (*line)[end];
-      } else if (is_model) {
-        model += (*line)[end];
-      }
-    }
-    if (end == line->size()) return std::nullopt;
-    line->remove_prefix(end + 1);
-  }
-}
-
-// The sample on `line`, if it is one that is read.
-std::optional<Sample> ReadSample(std::string_view line, EngineKind kind) {
-  const size_t name_end = line.find_first_of("{ \t");
-  if (name_end == std::string_view::npos) return std::nullopt;
-  const std::string_view name = line.substr(0, name_end);
+// The sample as one of a series that is read, if it is.
+std::optional<Sample> Recognize(const PrometheusSample& read, EngineKind kind) {
   const auto series = std::find_if(std::begin(kSeries), std::end(kSeries),
-                                   [&](const Series& known) { return known.kind == kind && known.name == name; });
+                                   [&](const Series& known) { return known.kind == kind && known.name == read.name; });
   if (series == std::end(kSeries)) return std::nullopt;
-  line.remove_prefix(name_end);
-  std::optional<std::string> model = TakeModelName(&line);
-  if (!model.has_value()) return std::nullopt;
-  const size_t begin = line.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return std::nullopt;
-  line = line.substr(begin);
-  line = line.substr(0, line.find_first_of(" \t\r"));
-  Sample sample{&*series, *std::move(model), 0};
-  if (!absl::SimpleAtod(absl::string_view(line.data(), line.size()), &sample.value)) return std::nullopt;
+  Sample sample{&*series, "", read.value};
+  ForEachLabel(read.labels, [&sample](std::string_view name, std::string value) {
+    if (name == "model_name") sample.model = std::move(value);
+  });
   return sample;
 }
 
@@ -124,15 +85,13 @@ absl::StatusOr<EngineLoad> ReadEngineLoad(std::string_view page, EngineKind kind
   std::vector<Sample> samples;
   std::string any_model;
   bool several_models = false;
-  while (!page.empty()) {
-    const size_t end = std::min(page.find('\n'), page.size());
-    if (std::optional<Sample> sample = ReadSample(page.substr(0, end), kind)) {
-      if (any_model.empty()) any_model = sample->model;
-      several_models |= !sample->model.empty() && sample->model != any_model;
-      samples.push_back(*std::move(sample));
-    }
-    page.remove_prefix(std::min(end + 1, page.size()));
-  }
+  ForEachSample(page, [&](const PrometheusSample& read) {
+    std::optional<Sample> sample = Recognize(read, kind);
+    if (!sample.has_value()) return;
+    if (any_model.empty()) any_model = sample->model;
+    several_models |= !sample->model.empty() && sample->model != any_model;
+    samples.push_back(*std::move(sample));
+  });
 
   Samples folded;
   for (const Sample& sample : samples) {
