@@ -248,6 +248,12 @@ class Run {
     Change([&] { one_.StorePointer(list); });
   }
 
+  // Brings a list of spans nearer to the processor, or some of it. For readers: what is read is only a guess.
+  void PrefetchSpans() const {
+    if (one_.slot() != StoredSpan::kPointer) return;
+    const auto* const list = reinterpret_cast<const char*>(one_.pointer());
+    for (size_t line = 0; line < 4; ++line) __builtin_prefetch(list + line * 64);
+  }
   // For readers: what the header says at one instant. `copy` is where a single span is put.
   absl::Span<const StoredSpan> Snapshot(StoredSpan* copy) const {
     while (true) {

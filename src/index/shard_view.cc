@@ -232,6 +232,7 @@ class Shard::View final : public ScopeView {
   void Follow(const Partition& partition, const Chain& chain, Place place, size_t limit, Visit visit) const {
     for (uint32_t block = 0; place.run != 0;) {
       const Run& run = shard_.RunAt(place.run);
+      run.PrefetchSpans();
       const auto most = static_cast<uint32_t>(std::min<size_t>(run.size() - place.offset, limit - block));
       // Where the run ends the next probe is likely to go.
       uint64_t mixed = 0;
