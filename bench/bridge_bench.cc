@@ -7,13 +7,11 @@
 #include <benchmark/benchmark.h>
 #include <grpcpp/grpcpp.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <fstream>
 #include <msgpack.hpp>
 #include <optional>
 #include <random>
@@ -23,6 +21,7 @@
 #include <zmq.hpp>
 
 #include "absl/time/clock.h"
+#include "bench/measure.h"
 #include "bridge/bridge.h"
 #include "bridge/update_writer.h"
 #include "icache/base/block_hash.h"
@@ -131,20 +130,13 @@ void BM_EventsToUpdates(benchmark::State& state) {
 }
 BENCHMARK(BM_EventsToUpdates)->ArgName("blocks_per_event")->Arg(1)->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
 
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0;
-  statm >> pages >> pages;  // the second number
-  return pages * sysconf(_SC_PAGESIZE);
-}
-
 // Resident memory per block held, in a ledger of `blocks`.
 void BM_LedgerMemory(benchmark::State& state) {
   const int64_t blocks = state.range(0);
   for (auto _ : state) {
     PayloadMaker maker(32);
     malloc_trim(0);  // what an earlier bench has freed must not hide what this one takes
-    const int64_t before = ResidentBytes();
+    const int64_t before = bench::ResidentBytes();
     EngineStream stream(StreamOptions(), [](uint64_t) {});
     EngineReplica& replica = *stream.replicas().begin()->second;
     uint64_t sequence = 0;
@@ -158,7 +150,7 @@ void BM_LedgerMemory(benchmark::State& state) {
     }
     const auto held = static_cast<double>(replica.ledger.held_blocks());
     // What the maker remembers of each block is a hash of 8 bytes.
-    state.counters["resident_bytes_per_block"] = static_cast<double>(ResidentBytes() - before) / held - 8;
+    state.counters["resident_bytes_per_block"] = static_cast<double>(bench::ResidentBytes() - before) / held - 8;
     state.counters["accounted_bytes_per_block"] = static_cast<double>(replica.ledger.memory_bytes()) / held;
   }
 }

@@ -7,7 +7,6 @@
 // Part 2 holds a million blocks of one replica and measures the p99 of lookups of another while the first is cleared,
 // expires, and is cut by a quota: at most 4 times that of idle. It prints for how long at most lookups were locked out
 // meanwhile (timed_mutex.h). Ends with 1 when something does not hold.
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,8 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -24,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/measure.h"
 #include "bench/timed_mutex.h"
 #include "icache/index/sharded_index.h"
 #include "tests/testing/fake_retention.h"
@@ -33,19 +31,6 @@ namespace {
 
 constexpr size_t kReplicas = 64;
 constexpr int64_t kCap = 1'000'000;
-
-int64_t ResidentBytes() {
-  std::ifstream file("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  file >> size >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
-int64_t Nanos() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
 
 bool failed = false;
 void Expect(bool holds, const char* what) {
@@ -163,9 +148,9 @@ double P99(const Feeder& feeder, absl::Span<const uint64_t> chain, const std::fu
   });
   std::vector<int64_t> nanos;
   while (!done) {
-    const int64_t before = Nanos();
+    const int64_t before = WallNanos();
     feeder.LookUp(chain);
-    nanos.push_back(Nanos() - before);
+    nanos.push_back(WallNanos() - before);
   }
   worker.join();
   const auto at = nanos.begin() + static_cast<ptrdiff_t>(0.99 * static_cast<double>(nanos.size() - 1));
@@ -186,12 +171,12 @@ void BigChanges() {
     feeder.Advance(absl::Hours(1));
     for (size_t r = 1; r < 9; ++r) feeder.Store(r, read);
     const double idle = P99(feeder, read, nullptr);
-    const int64_t before = Nanos();
+    const int64_t before = WallNanos();
     TakeLongestHold();
     const double busy = P99(feeder, read, [&] { work(feeder); });
     std::printf("%-12s p99 %.0f ns, %.1f times idle; lookups locked out for %.1f us at most; took %.0f ms\n", what,
                 busy, busy / idle, static_cast<double>(TakeLongestHold()) / 1e3,
-                static_cast<double>(Nanos() - before) / 1e6);
+                static_cast<double>(WallNanos() - before) / 1e6);
     Expect(busy < 4 * idle, what);
     Expect(feeder.LookUp(read) > 0 || std::strcmp(what, "quota cut") == 0, "the other replicas' blocks are gone");
   };

@@ -3,8 +3,8 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <ctime>
 
+#include "bench/measure.h"
 #include "icache/base/mutex.h"
 
 namespace icache {
@@ -15,12 +15,6 @@ std::atomic<int64_t> longest_hold{0};
 thread_local int held_count = 0;
 thread_local int64_t held_since = 0;
 
-int64_t CpuNanos() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
-}
-
 }  // namespace
 
 SharedMutex::SharedMutex() { pthread_rwlock_init(&lock_, nullptr); }
@@ -29,11 +23,11 @@ SharedMutex::~SharedMutex() { pthread_rwlock_destroy(&lock_); }
 void SharedMutex::Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   writers_.lock();
   pthread_rwlock_wrlock(&lock_);
-  if (held_count++ == 0) held_since = CpuNanos();
+  if (held_count++ == 0) held_since = bench::CpuNanos();
 }
 
 void SharedMutex::Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  const int64_t held = CpuNanos() - held_since;
+  const int64_t held = bench::CpuNanos() - held_since;
   int64_t longest = longest_hold.load(std::memory_order_relaxed);
   while (held > longest && !longest_hold.compare_exchange_weak(longest, held, std::memory_order_relaxed)) {
   }
