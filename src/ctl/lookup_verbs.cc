@@ -71,8 +71,7 @@ std::string AnswerTable(const wire::LookupRouteResponse& answer, const Style& st
   return text + "\n" + table.Render(style);
 }
 
-// ---- explain
-// ---------------------------------------------------------------------------------------------------------
+// ---- explain -------------------------------------------------------------------------------------------------------
 
 Table::Cell OutcomeCell(ops::Outcome outcome) {
   switch (outcome) {

@@ -48,8 +48,7 @@ class CountingObserver final : public LookupObserver {
   int calls = 0;
 };
 
-// --- What is explained is what is answered
-// ----------------------------------------------------------------------------
+// --- What is explained is what is answered --------------------------------------------------------------------------
 
 // Asks everything of a random index twice: for the answer and for its explanation.
 class ExplainRandomTest : public ::testing::TestWithParam<uint64_t> {
@@ -210,8 +209,7 @@ TEST_P(ExplainRandomTest, ExplainsTheAnswerThatALookupGives) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ExplainRandomTest, ::testing::Values(1, 2, 3));
 
-// --- What it says
-// -----------------------------------------------------------------------------------------------------
+// --- What it says ---------------------------------------------------------------------------------------------------
 
 class ExplainTest : public ::testing::Test {
  protected:
