@@ -79,6 +79,7 @@ absl::Status EngineWorker::Open(EventContext* context) {
   options.ledger.gpu_removal = engine_.gpu_removal;
   options.ledger.ttl = report_.ttl;
   options.ledger.max_blocks = engine_.max_blocks;
+  options.ledger.hashes_are_chained = engine_.kind != EngineKind::kSglang;  // older versions' are not
   if (engine_.block_size > 0) options.ledger.block_size = engine_.block_size;
   for (int32_t rank = 0; rank < engine_.ranks; ++rank) {
     const size_t index = streams_.size();

@@ -46,7 +46,7 @@ FOREIGN_INCLUDES = {
     "daemon": ("spdlog/", "nlohmann/"),
     "load": WIRE + ("CLI/", "nlohmann/"),
     "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
-    "engine": ("xxhash.h", "msgpack.hpp"),
+    "engine": ("xxhash.h", "msgpack.hpp", "openssl/evp.h"),
     "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
 FOREIGN_TARGETS = {
@@ -60,7 +60,7 @@ FOREIGN_TARGETS = {
     "daemon": ("spdlog::", "nlohmann_json::"),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),
-    "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),
+    "engine": ("PkgConfig::CRYPTO", "PkgConfig::XXHASH", "msgpackc-cxx"),
     "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ", "CURL::"),
 }
 
