@@ -121,7 +121,7 @@ void BM_EventsToUpdates(benchmark::State& state) {
       }
     };
     for (size_t i = 0; i < payloads.size(); ++i) {
-      stream.OnLive(i, payloads[i], now);
+      stream.OnLive(i, payloads[i], {.steady = now, .wall = now});
       if (replica.ledger.changed_blocks() >= kBlocksPerUpdate) report();
     }
     report();

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "bridge/daemon_secrets.h"
 #include "icache/base/block_hash.h"
+#include "icache/base/moment.h"
 #include "icache/base/mutex.h"
 #include "icache/base/status_macros.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
@@ -39,7 +40,7 @@ enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kFinish, kWake };
 void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
-  return absl::ToChronoTime(absl::Now() + timeout);
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
 }
 
 }  // namespace
@@ -100,10 +101,10 @@ class DaemonConnection {
     if (options.tls && !name.empty()) arguments.SetSslTargetNameOverride(name);
     connection->channel_ = grpc::CreateCustomChannel(address, CredentialsOf(options, secrets), arguments);
     connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
-    const absl::Time give_up_at = absl::Now() + kConnectTimeout;
+    const absl::Time give_up_at = SteadyNow() + kConnectTimeout;
     while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
       if (connection->stopping_()) return absl::UnavailableError("told to stop");
-      if (absl::Now() > give_up_at) return connection->WhyUnconnected();
+      if (SteadyNow() > give_up_at) return connection->WhyUnconnected();
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
     RETURN_IF_ERROR(connection->AskLeave());
@@ -131,7 +132,7 @@ class DaemonConnection {
   std::string End() {
     if (stream_ != nullptr && !std::exchange(finished_, true)) {
       stream_->Finish(&status_, TagOf(kFinish));
-      Complete(kFinish, context_.get(), absl::Now() + kReasonTimeout);
+      Complete(kFinish, context_.get(), SteadyNow() + kReasonTimeout);
     }
     if (status_.ok()) return "closed";
     if (status_.error_code() == grpc::StatusCode::CANCELLED) return "cut off";  // by us, as nobody said anything
@@ -194,7 +195,7 @@ class DaemonConnection {
       const bool has_event = queue_.AsyncNext(&got, &ok, Deadline(kLook)) == grpc::CompletionQueue::GOT_EVENT;
       if (has_event && got == TagOf(tag)) return ok;
       if (has_event && got == TagOf(kWake)) waker_->OnWoken();
-      if (stopping_() || absl::Now() > deadline) context->TryCancel();
+      if (stopping_() || SteadyNow() > deadline) context->TryCancel();
     }
   }
 
@@ -232,7 +233,7 @@ class DaemonConnection {
     Prepare(context_.get());
     stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
     stream_->StartCall(TagOf(kStart));
-    const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
+    const bool started = Complete(kStart, context_.get(), SteadyNow() + kConnectTimeout);
     return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
   }
 
@@ -442,8 +443,8 @@ DaemonLink::Counts DaemonLink::counts() const {
 }
 
 void DaemonLink::Pause(absl::Duration time) {
-  const absl::Time until = absl::Now() + time;
-  while (absl::Now() < until && !stopping() && !flushing_) absl::SleepFor(std::min(kLook, until - absl::Now()));
+  const absl::Time until = SteadyNow() + time;
+  while (SteadyNow() < until && !stopping() && !flushing_) absl::SleepFor(std::min(kLook, until - SteadyNow()));
 }
 
 void DaemonLink::Run() {
@@ -465,7 +466,7 @@ void DaemonLink::Run() {
       continue;
     }
     failure.clear();
-    const absl::Time connected_at = absl::Now();
+    const absl::Time connected_at = SteadyNow();
     ++connections_;
     base_wire_ = (*connection)->base_wire();
     logger_->Info("daemon_connected", {{"address", address_}, {"wire", base_wire_ ? "base" : "extended"}});
@@ -481,7 +482,7 @@ void DaemonLink::Run() {
     }
     connection->reset();
     // One that takes the connection and drops it again is no reason to hurry either.
-    if (absl::Now() - connected_at > kLongestPause) pause = kFirstPause;
+    if (SteadyNow() - connected_at > kLongestPause) pause = kFirstPause;
     Pause(pause);
     pause = std::min(pause * 2, kLongestPause);
   }
@@ -496,13 +497,13 @@ void DaemonLink::Serve(DaemonConnection* connection) {
         if (!connection->Send(*report->update)) return;
         ++updates_;
         blocks_ += static_cast<int64_t>(report->blocks);
-        write_deadline = absl::Now() + options_->write_timeout;
+        write_deadline = SteadyNow() + options_->write_timeout;
         if (!connection->writing()) continue;
       } else if (flushing_) {
         connection->Finish();
         return;
       }
-    } else if (absl::Now() > write_deadline) {
+    } else if (SteadyNow() > write_deadline) {
       ++write_timeouts_;
       logger_->Warn("daemon_stalled", {{"address", address_}});
       return;

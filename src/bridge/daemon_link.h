@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "bridge/options.h"
 #include "bridge/outbox.h"
+#include "icache/base/moment.h"
 #include "icache/telemetry/logging.h"
 
 namespace icache {
@@ -49,14 +50,15 @@ class DaemonLink {
   Outbox* outbox() { return outbox_.get(); }
   Counts counts() const;
 
-  // Sends what is queued, ends the stream, waits for the daemon's answer, and stops; at `deadline` it stops anyway.
+  // Sends what is queued, ends the stream, waits for the daemon's answer, and stops; at `deadline`, of the
+  // steady clock, it stops anyway.
   void BeginFlush(absl::Time deadline);
   void WaitForFlush();
 
  private:
   void Run();
   void Stop();
-  bool stopping() const { return stop_at_us_.load() <= absl::ToUnixMicros(absl::Now()); }
+  bool stopping() const { return stop_at_us_.load() <= absl::ToUnixMicros(SteadyNow()); }
   // Returns when the connection is lost, or everything is flushed.
   void Serve(DaemonConnection* connection);
   // Sleeps, unless told to stop.
@@ -68,7 +70,7 @@ class DaemonLink {
   Logger* const logger_;
   const std::unique_ptr<QueueWaker> waker_;
   const std::unique_ptr<Outbox> outbox_;
-  std::atomic<int64_t> stop_at_us_{INT64_MAX};  // Unix time
+  std::atomic<int64_t> stop_at_us_{INT64_MAX};  // of the steady clock
   std::atomic<bool> flushing_ = false;
 
   // Counters that nothing depends on: relaxed.

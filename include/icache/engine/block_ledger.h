@@ -108,6 +108,7 @@ class BlockLedger {
 
   // O(blocks of the event). Strings of events are copied.
   void Store(const BlockStored& event);
+  // `at`: on the clock of ExpireOffloaded().
   void Remove(const BlockRemoved& event, absl::Time at);
 
   // The engine starts anew: forgets everything. `known_from_start`: events from here on are the whole story, so that a
@@ -129,7 +130,7 @@ class BlockLedger {
   // Whether it has turned out that blocks may have been taken for what they are not: hashes stand for several blocks,
   // and some of what they stand for has been missed. True once each time; as if events were lost.
   bool TakeDoubt() { return std::exchange(doubt_, false); }
-  // Offloaded blocks whose time has come go.
+  // Offloaded blocks whose time has come go. `now` is of a steady clock.
   void ExpireOffloaded(absl::Time now);
 
   // Counts MarkSuspect().
