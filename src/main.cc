@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "icache/base/moment.h"
 #include "icache/config/access_loader.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
@@ -52,8 +52,8 @@ int Main(int argc, char** argv) {
   if (!server.ok()) return Fail(server.status());
   while (WaitForSignal() == SignalKind::kReload) (*server)->Reload();
   (*server)->Drain();
-  const absl::Time drained_at = absl::Now() + options.drain_delay;
-  while (WaitForSignal(drained_at - absl::Now()) == SignalKind::kReload) {
+  const absl::Time drained_at = SteadyNow() + options.drain_delay;
+  while (WaitForSignal(drained_at - SteadyNow()) == SignalKind::kReload) {
   }  // a second signal to end cuts it short, one to reload does not
   deadline.Begin();
   (*server)->Shutdown(kShutdownGrace);

@@ -168,6 +168,9 @@ std::string Bridge::Metrics() const {
   per_daemon([](DaemonLink& link) { return link.counts().connections; });
   page.Counter("inferencecache_bridge_daemon_stalls_total", "Times that the daemon took nothing and was cut off.");
   per_daemon([](DaemonLink& link) { return link.counts().write_timeouts; });
+  page.Counter("inferencecache_bridge_foreign_clears_total",
+               "Times that somebody else cleared a replica at the daemon.");
+  per_daemon([](DaemonLink& link) { return link.counts().foreign_clears; });
   page.Counter("inferencecache_bridge_full_reports_total",
                "Times that a replica's blocks were all told from a clear on.");
   per_daemon([](DaemonLink& link) { return link.outbox()->stats().restarts; });

@@ -4,6 +4,9 @@
 // A daemon that goes away, or takes nothing for write_timeout, is disconnected from and tried again, with growing
 // pauses; its outbox then sees to it that it is told everything anew.
 //
+// A daemon tells those whom it lets about clears, so somebody else's are noticed, and it is told again what they took
+// away.
+//
 // A daemon without the extension fields is told the same by the base wire: each update is a stream of its own that is
 // waited for, and clears and evictions are events before it, so that the order stays what it was. Source:
 // contract/wire.md.
@@ -18,6 +21,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "bridge/clear_watch.h"
 #include "bridge/options.h"
 #include "bridge/outbox.h"
 #include "icache/base/moment.h"
@@ -35,7 +39,8 @@ class DaemonLink {
     int64_t blocks = 0;       // in them
     int64_t connections = 0;  // made
     int64_t write_timeouts = 0;
-    bool base_wire = false;  // the connection's, or the last one's
+    int64_t foreign_clears = 0;  // of replicas that it was told of, by somebody else
+    bool base_wire = false;      // the connection's, or the last one's
   };
 
   // `address` is a gRPC target; `host` the name that its certificate should carry, "" = the target's. `options` and
@@ -61,6 +66,8 @@ class DaemonLink {
   bool stopping() const { return stop_at_us_.load() <= absl::ToUnixMicros(SteadyNow()); }
   // Returns when the connection is lost, or everything is flushed.
   void Serve(DaemonConnection* connection);
+  // Hears what the daemon says of clears, and sees to it that who lost something is told anew.
+  void HearClears(DaemonConnection* connection, ClearWatch* watch);
   // Sleeps, unless told to stop.
   void Pause(absl::Duration time);
 
@@ -78,8 +85,10 @@ class DaemonLink {
   std::atomic<int64_t> blocks_ = 0;
   std::atomic<int64_t> connections_ = 0;
   std::atomic<int64_t> write_timeouts_ = 0;
+  std::atomic<int64_t> foreign_clears_ = 0;
   std::atomic<bool> base_wire_ = false;
-  std::thread thread_;  // last: it uses the rest
+  std::string unwatched_;  // why clears are not heard of; told once
+  std::thread thread_;     // last: it uses the rest
 };
 
 }  // namespace icache

@@ -233,6 +233,7 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   if (everything_to_all) {
     const std::vector<icache::Report> reports = WriteAll(replica, now, /*clear=*/true);
     for (const auto& link : links) link->outbox()->Restart(replica->id, reports);
+    replica->held_up_at = now.steady;
     return;
   }
   if (state->ledger.HasChanges()) {
@@ -279,7 +280,12 @@ bool EngineWorker::MayLease(const Replica& replica) {
 
 void EngineWorker::RenewLeases(Moment now) {
   for (auto& [key, replica] : replicas_) {
-    if (!MayLease(replica) || replica.state->ledger.held_blocks() == 0) continue;
+    if (!MayLease(replica)) continue;
+    if (now.steady - std::exchange(replica.held_up_at, now.steady) >= report_.ttl) {  // all has expired meanwhile
+      const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+      for (const auto& link : *links) link->outbox()->Owe(replica.id);
+    }
+    if (replica.state->ledger.held_blocks() == 0) continue;
     const auto lease = EmptyUpdate(replica.names, replica.state->StampNow(now));
     lease->set_retains_all(true);
     ++leases_;

@@ -82,6 +82,7 @@ class EngineWorker {
     const EngineStream* stream = nullptr;
     const EventSocket* socket = nullptr;
     absl::Time refresh_base_at = absl::InfinitePast();  // of daemons without leases
+    absl::Time held_up_at = absl::InfiniteFuture();     // when all was last told, or its lease renewed
   };
   struct Stream {
     std::unique_ptr<EngineStream> events;

@@ -172,6 +172,7 @@ TEST(BridgeLifeTest, TheDaemonKnowsTheEnginesCacheAfterALongLife) {
   daemon.ExpectHolds(publisher.engine().Held());
   EXPECT_GT(bridge.Metric("inferencecache_bridge_dropped_blocks_total", "extra_keys"), 0);
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_malformed_total"), 0);
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_foreign_clears_total"), 0);
   EXPECT_TRUE(Eventually([&] { return bridge.IsReady(); }));
 }
 
@@ -294,6 +295,39 @@ TEST(BridgeLifeTest, ADaemonThatIsKilledIsToldEverythingAnew) {
   EXPECT_EQ(bridge.Terminate(), 0);
   EXPECT_NE(bridge.output().find("daemon_lost"), std::string::npos);
   EXPECT_EQ(bridge.output().find("CANCELLED"), std::string::npos);
+}
+
+TEST(BridgeLifeTest, WhatSomebodyElseClearsIsToldAnew) {
+  Daemon daemon;
+  EnginePublisher publisher({.seed = 27}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_foreign_clears_total"), 0);
+  wire::CacheEvent clear;
+  clear.set_type(wire::CacheEvent::ALL_CLEARED);
+  clear.set_replica_id(kReplica);
+  clear.set_model_id(kModel);
+  clear.set_tenant_id(kTenant);
+  daemon.client().Publish(clear);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_foreign_clears_total") == 1; }));
+  daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_NE(bridge.output().find("replica_cleared"), std::string::npos);
+}
+
+TEST(BridgeLifeTest, WhatExpiredWhileTheBridgeSleptIsToldAnew) {
+  Daemon daemon("2s");
+  EnginePublisher publisher({.seed = 28}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--ttl", "2s"}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  bridge.Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == 0; }));
+  bridge.Signal(SIGCONT);
+  daemon.ExpectHolds(publisher.engine().Held());
 }
 
 TEST(BridgeLifeTest, ToBeToldToStopIsNoFaultOfADaemonsThatIsNotThere) {
