@@ -18,6 +18,8 @@ constexpr absl::Duration kIdleWait = absl::Milliseconds(20);  // how soon a daem
 constexpr absl::Duration kCountLogInterval = absl::Minutes(1);
 constexpr size_t kMessagesAtOnce = 256;  // of one stream, before others and reports have their turn
 
+constexpr size_t kMaxReplicaNames = 4096;  // that one engine's ranks may have, one start after another
+
 ReplicaId NextReplicaId() {
   static std::atomic<ReplicaId> last = 0;
   return ++last;
@@ -41,6 +43,10 @@ void Add(const StreamCounts& more, StreamCounts* sum) {
   sum->unknown += more.unknown;
   sum->malformed += more.malformed;
   sum->refused_ranks += more.refused_ranks;
+}
+
+void AddDrops(const BlockDropCounts& more, BlockDropCounts* sum) {
+  for (size_t i = 0; i < kBlockDropCount; ++i) (*sum)[i] += more[i];
 }
 
 }  // namespace
@@ -152,6 +158,7 @@ void EngineWorker::Tick(Moment now) {
   }
   FindReplicas();
   Report(now);
+  RebindRanks(now);
   // A lease must reach the daemons well before what it holds up would expire.
   const absl::Duration lease_interval = std::min(report_.lease_interval, report_.ttl / 3);
   if (now.steady >= next_lease_) {
@@ -206,12 +213,35 @@ void EngineWorker::FindReplicas() {
       if (replica.state != nullptr) continue;
       replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
       if (rank.has_value()) absl::StrAppend(&replica.names.replica, "@", *rank);
-      replica.id = NextReplicaId();
+      const auto [id, is_new] = ids_.try_emplace(replica.names.replica);
+      if (is_new) id->second = NextReplicaId();
+      replica.id = id->second;
       replica.state = state.get();
       replica.stream = streams_[i].events.get();
       replica.socket = sockets_[i].get();
     }
   }
+}
+
+void EngineWorker::RebindRanks(Moment now) {
+  int64_t starts = times_gone_;
+  int64_t refused = 0;
+  for (const Stream& stream : streams_) {
+    starts += stream.events->sequencer().counts().restarts;
+    refused += stream.events->counts().refused_ranks;
+  }
+  const bool is_stale = std::exchange(refused_seen_, refused) < refused && starts_bound_ < starts;
+  if (!is_stale || ids_.size() >= kMaxReplicaNames) return;
+  starts_bound_ = starts;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    sockets_[i]->Discard();
+    streams_[i].events->OnEngineGone(now);
+  }
+  Report(now);  // clears
+  for (const auto& [key, replica] : replicas_) AddDrops(replica.state->ledger.drops(), &drops_before_);
+  replicas_.clear();
+  rank_streams_.clear();
+  for (const Stream& stream : streams_) stream.events->ForgetReplicas();
 }
 
 bool EngineWorker::HasChanges() const {
@@ -331,6 +361,7 @@ void EngineWorker::ClearAll(Moment now) {
 EngineWorker::Stats EngineWorker::GatherStats() const {
   Stats stats;
   stats.connected = stats.in_sync = true;
+  stats.drops = drops_before_;
   for (size_t i = 0; i < streams_.size(); ++i) {
     const EngineStream& stream = *streams_[i].events;
     stats.connected &= sockets_[i]->connected();
@@ -345,7 +376,7 @@ EngineWorker::Stats EngineWorker::GatherStats() const {
   for (const auto& [key, replica] : replicas_) {
     const BlockLedger& ledger = replica.state->ledger;
     stats.lapsed |= replica.state->lapsed();
-    for (size_t i = 0; i < kBlockDropCount; ++i) stats.drops[i] += ledger.drops()[i];
+    AddDrops(ledger.drops(), &stats.drops);
     stats.held_blocks += ledger.held_blocks();
     stats.suspect_blocks += ledger.suspect_blocks();
     stats.memory_bytes += ledger.memory_bytes();

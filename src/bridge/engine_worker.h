@@ -98,6 +98,9 @@ class EngineWorker {
   void Tick(Moment now);
   void LookForGoneEngine(size_t index, Moment now);
   void FindReplicas();
+  // A rank stays with the port that first spoke of it. But when an engine that has started anew speaks of one that its
+  // port may not take, all the ports' ranks are cleared and taken anew.
+  void RebindRanks(Moment now);
   bool HasChanges() const;
   // Reports what has changed to all, and everything to those who need it.
   void Report(Moment now);
@@ -125,6 +128,10 @@ class EngineWorker {
   std::vector<Stream> streams_;                                        // side by side with sockets_
   std::map<int64_t, size_t> rank_streams_;                             // the stream of each rank; at most engine_.ranks
   std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
+  std::map<std::string, ReplicaId> ids_;                               // by replica; what is said of one stays in order
+  int64_t starts_bound_ = 0;                                           // of engines, when ranks were last bound
+  int64_t refused_seen_ = 0;                                           // batches of ranks that were refused
+  BlockDropCounts drops_before_ = {};                                  // of replicas that are no more
   std::unique_ptr<MetricsScraper> scraper_;                            // null without a URL
   absl::Time changed_at_ = absl::InfiniteFuture();                     // of the oldest change not reported
   absl::Time next_tick_ = absl::InfinitePast();

@@ -230,6 +230,39 @@ TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
   }
 }
 
+TEST(BridgeLifeTest, AnEngineMayStartAnewWithOtherRanks) {
+  Daemon daemon;
+  const int events = TwoFreePorts();
+  const int replay = TwoFreePorts();
+  std::vector<std::unique_ptr<EnginePublisher>> ports(2);
+  std::unique_ptr<BridgeProcess> bridge;
+  for (const auto& ranks : {std::vector{2, 3}, std::vector{4, 5}, std::vector{5, 4}}) {
+    size_t held = 0;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      ports[i].reset();  // whose port is the next one's
+      ports[i] = std::make_unique<EnginePublisher>(
+          SimulatedEngineOptions{.seed = 30 + static_cast<uint64_t>(ranks[i]), .clears = 0, .rank = ranks[i]},
+          PublisherOptions{.events_at = absl::StrCat("tcp://127.0.0.1:", events + i),
+                           .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + i)});
+    }
+    if (bridge == nullptr) {
+      bridge = std::make_unique<BridgeProcess>(BridgeFlags(ports[0].get(), {&daemon}, {"--ranks", "2"}));
+    }
+    for (const auto& port : ports) {
+      port->Live(500);
+      port->Settle();
+      held += port->engine().Held().size();
+    }
+    EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held; })) << daemon.Prefixes() << " of " << held;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const std::string replica = absl::StrCat(kReplica, "@", ranks[i]);
+      size_t wrong = 0;
+      for (const auto& [key, content] : ports[i]->engine().Held()) wrong += daemon.Find(key, replica) != content;
+      EXPECT_EQ(wrong, 0) << replica;
+    }
+  }
+}
+
 TEST(BridgeLifeTest, ANewEngineThatIsIdleIsClearedOnEachRank) {
   Daemon daemon;
   const int events = TwoFreePorts();

@@ -115,13 +115,15 @@ class EngineStream final : private SequencerListener {
   void OnTick(Moment now);
   // The engine is gone, and with it all that its replicas held.
   void OnEngineGone(Moment now);
+  // Begins without replicas, as a stream with ranks does, so that ranks are taken anew.
+  void ForgetReplicas() { replicas_.clear(); }
 
   const BatchSequencer& sequencer() const { return sequencer_; }
   const StreamCounts& counts() const { return counts_; }
   // ts of the last batch, as far as it has come; infinite past before the first.
   absl::Time last_batch_at() const { return last_batch_at_; }
-  // A replica stays once it is there. Without ranks it is there from the start; the stream's own rank is since the
-  // first start of an engine, heard or not.
+  // A replica stays once it is there, until ForgetReplicas(). Without ranks it is there from the start; the stream's
+  // own rank is since the first start of an engine, heard or not.
   const std::map<Rank, std::unique_ptr<EngineReplica>>& replicas() const { return replicas_; }
 
   // Whether anything is known of the engine.
