@@ -98,13 +98,13 @@ absl::Status EngineWorker::Open(EventContext* context) {
         options, [this, index](uint64_t from) { sockets_[index]->RequestReplay(from); })});
     EngineStream* stream = streams_.back().events.get();
     EventSocketHandlers handlers;
-    handlers.live = [=, this](uint64_t sequence, std::string_view payload) {
+    handlers.live = [stream](uint64_t sequence, std::string_view payload) {
       stream->OnLive(sequence, payload, Moment::Now());
     };
-    handlers.replayed = [=, this](uint64_t sequence, std::string_view payload) {
+    handlers.replayed = [stream](uint64_t sequence, std::string_view payload) {
       stream->OnReplayed(sequence, payload, Moment::Now());
     };
-    handlers.replay_ended = [=, this] { stream->OnReplayEnd(Moment::Now()); };
+    handlers.replay_ended = [stream] { stream->OnReplayEnd(Moment::Now()); };
     handlers.connected = [this, index, rank] {
       logger_->Info("engine_connected",
                     {{"replica", engine_.replica}, {"rank", rank}, {"events", sockets_[index]->endpoint()}});
