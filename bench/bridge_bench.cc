@@ -38,6 +38,8 @@ constexpr int kBlockTokens = 16;
 constexpr size_t kSequences = 1000;
 constexpr size_t kBlocksPerUpdate = 4096;
 
+const Moment kNow = {.steady = absl::UnixEpoch(), .wall = absl::FromUnixSeconds(1'700'000'000)};
+
 using Packer = msgpack::packer<msgpack::sbuffer>;
 
 // Packs batches as vLLM does, in the map form.
@@ -106,13 +108,12 @@ void BM_EventsToUpdates(benchmark::State& state) {
     if (i >= kSequences) payloads.push_back(maker.Removal());
   }
   const ReplicaNames names = {"replica", "model", "tenant", "vllm"};
-  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   for (auto _ : state) {
     EngineStream stream(StreamOptions(), [](uint64_t) {});
     EngineReplica& replica = *stream.replicas().begin()->second;
     size_t updates = 0;
     const auto report = [&] {
-      UpdateWriter writer(&names, now, now, kBlocksPerUpdate, /*clear=*/false);
+      UpdateWriter writer(&names, kNow.wall, kNow.steady, kBlocksPerUpdate, /*clear=*/false);
       replica.ledger.Drain(&writer);
       for (const Report& one : writer.Finish()) {
         benchmark::DoNotOptimize(one.update->SerializeAsString());
@@ -120,7 +121,7 @@ void BM_EventsToUpdates(benchmark::State& state) {
       }
     };
     for (size_t i = 0; i < payloads.size(); ++i) {
-      stream.OnLive(i, payloads[i], now);
+      stream.OnLive(i, payloads[i], kNow);
       if (replica.ledger.changed_blocks() >= kBlocksPerUpdate) report();
     }
     report();
@@ -143,7 +144,7 @@ void BM_LedgerMemory(benchmark::State& state) {
     const ReplicaNames names = {"replica", "model", "tenant", "vllm"};
     for (int64_t stored = 0; stored < blocks; stored += kSequenceBlocks) {
       for (const std::string& payload : maker.Sequence(kSequenceBlocks)) {
-        stream.OnLive(sequence++, payload, absl::FromUnixSeconds(1'700'000'000));
+        stream.OnLive(sequence++, payload, kNow);
       }
       UpdateWriter writer(&names, absl::UnixEpoch(), absl::UnixEpoch(), kBlocksPerUpdate, /*clear=*/false);
       replica.ledger.Drain(&writer);

@@ -4,37 +4,26 @@
 
 #include <cstdio>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "icache/base/moment.h"
 #include "icache/config/access_loader.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
 #include "icache/config/tls_loader.h"
-#include "icache/daemon/background_task.h"
 #include "icache/daemon/crash_report.h"
+#include "icache/daemon/ending.h"
 #include "icache/daemon/file_limit.h"
 #include "icache/daemon/server.h"
 #include "icache/daemon/signals.h"
 #include "icache/http/http_server.h"
-#include "icache/rpc/library_logs.h"
 #include "icache/telemetry/logging.h"
+#include "icache/wire/library_logs.h"
 
 namespace icache {
 namespace {
 
-// How long unary calls in flight may take when the daemon ends.
-constexpr absl::Duration kShutdownGrace = absl::Seconds(4);
-// How long the whole end may take. A supervisor may kill the daemon half a second later.
-constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
-
-// Exit status 2 for what somebody must put right in flags, config or policies first, 1 for all else.
-int Fail(const absl::Status& status) {
-  fprintf(stderr, "icached: %s\n", std::string(status.message()).c_str());
-  return absl::IsInvalidArgument(status) ? 2 : 1;
-}
+int Fail(const absl::Status& status) { return FailToStart("icached", status); }
 
 // A standard descriptor that is closed would go to the next socket, which the log would then be written into. What
 // takes its place takes no line, so that lines are counted as lost.
@@ -58,19 +47,15 @@ int Main(int argc, char** argv) {
   }
 
   const std::unique_ptr<Logger> logger = CreateDaemonLogger(options);
-  std::optional<BackgroundTask> deadline;
+  ShutdownDeadline deadline(logger.get());
   const auto server = Server::Start(options, logger.get());
   if (!server.ok()) return Fail(server.status());
   while (WaitForSignal() == SignalKind::kReload) (*server)->Reload();
   (*server)->Drain();
-  const absl::Time drained_at = absl::Now() + options.drain_delay;
-  while (WaitForSignal(drained_at - absl::Now()) == SignalKind::kReload) {
+  const absl::Time drained_at = SteadyNow() + options.drain_delay;
+  while (WaitForSignal(drained_at - SteadyNow()) == SignalKind::kReload) {
   }  // a second signal to end cuts it short, one to reload does not
-  // Nothing that is left then is worth waiting for: memory to be freed, calls that a client has piled up.
-  deadline.emplace("deadline", kShutdownDeadline, [&logger]() -> BackgroundTask::Next {
-    logger->Warn("shutdown_cut_short");
-    _exit(0);
-  });
+  deadline.Begin();
   (*server)->Shutdown(kShutdownGrace);
   return 0;
 }

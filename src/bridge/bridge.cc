@@ -4,23 +4,24 @@
 #include <functional>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "icache/base/moment.h"
 #include "icache/base/status_macros.h"
 #include "icache/telemetry/build_info.h"
 #include "icache/telemetry/metrics_page.h"
 
 namespace icache {
 
-Bridge::Bridge(const BridgeOptions& options, Logger* logger, const Clock* clock)
-    : options_(options), logger_(logger), clock_(clock), daemons_(&options_.report, logger) {}
+Bridge::Bridge(const BridgeOptions& options, Logger* logger)
+    : options_(options), logger_(logger), daemons_(&options_.report, logger) {}
 
 Bridge::~Bridge() { Shutdown(absl::ZeroDuration()); }
 
-absl::StatusOr<std::unique_ptr<Bridge>> Bridge::Start(const BridgeOptions& options, Logger* logger,
-                                                      const Clock* clock) {
-  std::unique_ptr<Bridge> bridge(new Bridge(options, logger, clock));
+absl::StatusOr<std::unique_ptr<Bridge>> Bridge::Start(const BridgeOptions& options, Logger* logger) {
+  std::unique_ptr<Bridge> bridge(new Bridge(options, logger));
   for (const EngineOptions& engine : bridge->options_.engines) {
     ASSIGN_OR_RETURN(auto worker, EngineWorker::Start(engine, bridge->options_.report, &bridge->context_,
-                                                      &bridge->daemons_, logger, clock));
+                                                      &bridge->daemons_, logger));
     bridge->workers_.push_back(std::move(worker));
   }
   ASSIGN_OR_RETURN(bridge->http_, HttpServer::Start({.address = options.http_address},
@@ -32,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Bridge>> Bridge::Start(const BridgeOptions& optio
 
 void Bridge::Shutdown(absl::Duration grace) {
   if (std::exchange(stopped_, true)) return;
-  const absl::Time deadline = absl::Now() + grace;
+  const absl::Time deadline = SteadyNow() + grace;
   if (http_ != nullptr) http_->Stop();
   for (const auto& worker : workers_) worker->BeginStop();
   for (const auto& worker : workers_) worker->Stop();
@@ -54,7 +55,7 @@ absl::Status Bridge::Ready() const {
 }
 
 std::string Bridge::Metrics() const {
-  const absl::Time now = clock_->Now();
+  const absl::Time now = SteadyNow();
   MetricsPage page;
   const BuildInfo build = CompiledBuild();
   page.Gauge("inferencecache_bridge_build_info", "1; the labels say which build this is.")
@@ -135,7 +136,7 @@ std::string Bridge::Metrics() const {
   for (size_t i = 0; i < engines.size(); ++i) {
     const absl::Time last = engines[i].second.last_batch_at;
     if (last == absl::InfinitePast()) continue;
-    page.Add(absl::ToDoubleSeconds(std::max(now - last, absl::ZeroDuration())), labels(i));
+    page.Add(absl::ToDoubleSeconds(std::max(absl::Now() - last, absl::ZeroDuration())), labels(i));
   }
   page.Counter("inferencecache_bridge_leases_total", "Leases renewed.");
   per_engine([](const Stats& s) { return s.leases; });
@@ -167,6 +168,9 @@ std::string Bridge::Metrics() const {
   per_daemon([](DaemonLink& link) { return link.counts().connections; });
   page.Counter("inferencecache_bridge_daemon_stalls_total", "Times that the daemon took nothing and was cut off.");
   per_daemon([](DaemonLink& link) { return link.counts().write_timeouts; });
+  page.Counter("inferencecache_bridge_foreign_clears_total",
+               "Times that somebody else cleared a replica at the daemon.");
+  per_daemon([](DaemonLink& link) { return link.counts().foreign_clears; });
   page.Counter("inferencecache_bridge_full_reports_total",
                "Times that a replica's blocks were all told from a clear on.");
   per_daemon([](DaemonLink& link) { return link.outbox()->stats().restarts; });

@@ -12,7 +12,6 @@
 #include "bridge/engine_worker.h"
 #include "bridge/event_socket.h"
 #include "bridge/options.h"
-#include "icache/base/clock.h"
 #include "icache/http/http_server.h"
 #include "icache/telemetry/logging.h"
 
@@ -20,10 +19,9 @@ namespace icache {
 
 class Bridge {
  public:
-  // Listens and subscribes before it returns. `logger` and `clock` are not owned and must outlive it. Errors:
+  // Listens and subscribes before it returns. `logger` is not owned and must outlive it. Errors:
   // Unavailable for an address that cannot be listened on or a socket that cannot be opened.
-  static absl::StatusOr<std::unique_ptr<Bridge>> Start(const BridgeOptions& options, Logger* logger,
-                                                       const Clock* clock = Clock::System());
+  static absl::StatusOr<std::unique_ptr<Bridge>> Start(const BridgeOptions& options, Logger* logger);
   // Shuts down without grace.
   ~Bridge();
   Bridge(const Bridge&) = delete;
@@ -39,11 +37,10 @@ class Bridge {
   void Shutdown(absl::Duration grace);
 
  private:
-  Bridge(const BridgeOptions& options, Logger* logger, const Clock* clock);
+  Bridge(const BridgeOptions& options, Logger* logger);
 
   const BridgeOptions options_;
   Logger* const logger_;
-  const Clock* const clock_;
   EventContext context_;
   DaemonSet daemons_;
   std::vector<std::unique_ptr<EngineWorker>> workers_;  // fixed once started

@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "bridge/daemon_secrets.h"
 #include "icache/base/block_hash.h"
+#include "icache/base/moment.h"
 #include "icache/base/mutex.h"
 #include "icache/base/status_macros.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
@@ -39,7 +42,7 @@ enum Tag : intptr_t { kStart = 1, kWrite, kRead, kHalfClose, kFinish, kWake };
 void* TagOf(Tag tag) { return reinterpret_cast<void*>(tag); }
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
-  return absl::ToChronoTime(absl::Now() + timeout);
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
 }
 
 }  // namespace
@@ -100,10 +103,10 @@ class DaemonConnection {
     if (options.tls && !name.empty()) arguments.SetSslTargetNameOverride(name);
     connection->channel_ = grpc::CreateCustomChannel(address, CredentialsOf(options, secrets), arguments);
     connection->stub_ = wire::InferenceCache::NewStub(connection->channel_);
-    const absl::Time give_up_at = absl::Now() + kConnectTimeout;
+    const absl::Time give_up_at = SteadyNow() + kConnectTimeout;
     while (!connection->channel_->WaitForConnected(Deadline(kLook))) {
       if (connection->stopping_()) return absl::UnavailableError("told to stop");
-      if (absl::Now() > give_up_at) return connection->WhyUnconnected();
+      if (SteadyNow() > give_up_at) return connection->WhyUnconnected();
     }
     ASSIGN_OR_RETURN(connection->base_wire_, connection->HasBaseWire());
     RETURN_IF_ERROR(connection->AskLeave());
@@ -114,6 +117,7 @@ class DaemonConnection {
 
   ~DaemonConnection() {
     waker_->Detach();
+    for (const auto& [scope, watch] : watches_) watch->context.TryCancel();
     if (stream_ != nullptr && !finished_) {
       context_->TryCancel();
       stream_->Finish(&status_, TagOf(kFinish));
@@ -127,11 +131,43 @@ class DaemonConnection {
   bool writing() const { return writing_; }
   bool IsUp() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
 
+  // Asks the daemon to say what is cleared of a tenant's model, unless it has been asked already. What is sent from now
+  // on is heard of if it is a clear, unless the daemon refuses.
+  void Watch(const std::string& tenant, const std::string& model) {
+    if (base_wire_) return;
+    std::unique_ptr<ClearStream>& watch = watches_[{tenant, model}];
+    if (watch != nullptr && !watch->lost) return;
+    watch = std::make_unique<ClearStream>();
+    Prepare(&watch->context);
+    wire::StreamEventsRequest request;
+    request.set_tenant_id(tenant);
+    request.set_model_id(model);
+    request.add_types(wire::CacheEvent::ALL_CLEARED);
+    watch->reader = stub_->PrepareAsyncStreamCacheEvents(&watch->context, request, &queue_);
+    watch->reader->StartCall(watch.get());
+    const absl::Time give_up_at = SteadyNow() + kConnectTimeout;
+    if (Complete(watch.get(), &watch->context, give_up_at)) {
+      watch->reader->ReadInitialMetadata(watch.get());  // comes once the daemon listens
+      Complete(watch.get(), &watch->context, give_up_at);
+    }
+    watch->reader->Read(&watch->event, watch.get());
+  }
+
+  // A clear that the daemon spoke of.
+  std::optional<wire::CacheEvent> TakeCleared() {
+    if (cleared_.empty()) return std::nullopt;
+    wire::CacheEvent event = std::move(cleared_.front());
+    cleared_.pop_front();
+    return event;
+  }
+  // Why the daemon does not speak of clears; "" while it may.
+  const std::string& unwatched() const { return unwatched_; }
+
   // Ends the stream, and says what the daemon, or what became of the connection to it, had to say of that.
   std::string End() {
     if (stream_ != nullptr && !std::exchange(finished_, true)) {
       stream_->Finish(&status_, TagOf(kFinish));
-      Complete(kFinish, context_.get(), absl::Now() + kReasonTimeout);
+      Complete(kFinish, context_.get(), SteadyNow() + kReasonTimeout);
     }
     if (status_.ok()) return "closed";
     if (status_.error_code() == grpc::StatusCode::CANCELLED) return "cut off";  // by us, as nobody said anything
@@ -151,9 +187,9 @@ class DaemonConnection {
     void* tag = nullptr;
     bool ok = false;
     if (queue_.AsyncNext(&tag, &ok, Deadline(kLook)) != grpc::CompletionQueue::GOT_EVENT) return true;
-    if (tag == TagOf(kWake)) waker_->OnWoken();
+    if (TakeAside(tag, ok)) return true;
     if (tag == TagOf(kWrite)) writing_ = false;
-    return ok || tag == TagOf(kWake);
+    return ok;
   }
 
   // Ends the stream and waits for the daemon to have taken all of it.
@@ -185,16 +221,56 @@ class DaemonConnection {
     if (!authorization_.empty()) context->AddMetadata("authorization", authorization_);
   }
 
+  // A call that says what is cleared. Its own address is the tag of all its operations, of which one at a time goes on.
+  struct ClearStream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientAsyncReader<wire::CacheEvent>> reader;
+    wire::CacheEvent event;
+    grpc::Status status;
+    bool ended = false;
+    bool lost = false;  // it ended, and may be asked for again
+  };
+
+  // Takes the end of an operation that nobody waits for: a wake-up, or one of a ClearStream. False for others.
+  bool TakeAside(void* tag, bool ok) {
+    if (tag == TagOf(kWake)) {
+      waker_->OnWoken();
+      return true;
+    }
+    for (const auto& [scope, watch] : watches_) {
+      if (tag != watch.get()) continue;
+      if (watch->ended) {
+        // Cancelled is one that did not begin in time.
+        const grpc::StatusCode code = watch->status.error_code();
+        const bool refused = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
+                             code == grpc::StatusCode::UNIMPLEMENTED || code == grpc::StatusCode::CANCELLED;
+        if (refused) unwatched_ = absl::StrCat("refused: ", watch->status.error_message());
+        watch->lost = !refused;
+      } else if (ok) {
+        cleared_.push_back(watch->event);
+        watch->reader->Read(&watch->event, tag);
+      } else {
+        watch->ended = true;
+        watch->reader->Finish(&watch->status, tag);
+      }
+      return true;
+    }
+    return false;
+  }
+
   // Waits for an operation of the call to end, and says whether it went well. At `deadline`, or when it is time to
   // stop, the call is cancelled.
   bool Complete(Tag tag, grpc::ClientContext* context, absl::Time deadline = absl::InfiniteFuture()) {
+    return Complete(TagOf(tag), context, deadline);
+  }
+  bool Complete(void* tag, grpc::ClientContext* context, absl::Time deadline) {
     void* got = nullptr;
     bool ok = false;
     while (true) {
       const bool has_event = queue_.AsyncNext(&got, &ok, Deadline(kLook)) == grpc::CompletionQueue::GOT_EVENT;
-      if (has_event && got == TagOf(tag)) return ok;
-      if (has_event && got == TagOf(kWake)) waker_->OnWoken();
-      if (stopping_() || absl::Now() > deadline) context->TryCancel();
+      if (has_event && got == tag) return ok;
+      if (has_event) TakeAside(got, ok);
+      if (stopping_() || SteadyNow() > deadline) context->TryCancel();
     }
   }
 
@@ -232,7 +308,7 @@ class DaemonConnection {
     Prepare(context_.get());
     stream_ = stub_->PrepareAsyncReportCacheState(context_.get(), &ack_, &queue_);
     stream_->StartCall(TagOf(kStart));
-    const bool started = Complete(kStart, context_.get(), absl::Now() + kConnectTimeout);
+    const bool started = Complete(kStart, context_.get(), SteadyNow() + kConnectTimeout);
     return started ? absl::OkStatus() : absl::UnavailableError("the stream does not start");
   }
 
@@ -400,6 +476,9 @@ class DaemonConnection {
   bool writing_ = false;
   bool finished_ = false;
   grpc::Status status_;  // of the stream, or of the last call on the base wire
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<ClearStream>> watches_;  // by tenant and model
+  std::deque<wire::CacheEvent> cleared_;                                                 // not taken yet
+  std::string unwatched_;
 };
 
 DaemonLink::DaemonLink(std::string address, std::string host, const ReportOptions* options, Logger* logger)
@@ -438,12 +517,13 @@ DaemonLink::Counts DaemonLink::counts() const {
           .blocks = blocks_,
           .connections = connections_,
           .write_timeouts = write_timeouts_,
+          .foreign_clears = foreign_clears_,
           .base_wire = base_wire_};
 }
 
 void DaemonLink::Pause(absl::Duration time) {
-  const absl::Time until = absl::Now() + time;
-  while (absl::Now() < until && !stopping() && !flushing_) absl::SleepFor(std::min(kLook, until - absl::Now()));
+  const absl::Time until = SteadyNow() + time;
+  while (SteadyNow() < until && !stopping() && !flushing_) absl::SleepFor(std::min(kLook, until - SteadyNow()));
 }
 
 void DaemonLink::Run() {
@@ -465,7 +545,7 @@ void DaemonLink::Run() {
       continue;
     }
     failure.clear();
-    const absl::Time connected_at = absl::Now();
+    const absl::Time connected_at = SteadyNow();
     ++connections_;
     base_wire_ = (*connection)->base_wire();
     logger_->Info("daemon_connected", {{"address", address_}, {"wire", base_wire_ ? "base" : "extended"}});
@@ -481,7 +561,7 @@ void DaemonLink::Run() {
     }
     connection->reset();
     // One that takes the connection and drops it again is no reason to hurry either.
-    if (absl::Now() - connected_at > kLongestPause) pause = kFirstPause;
+    if (SteadyNow() - connected_at > kLongestPause) pause = kFirstPause;
     Pause(pause);
     pause = std::min(pause * 2, kLongestPause);
   }
@@ -489,25 +569,44 @@ void DaemonLink::Run() {
 
 void DaemonLink::Serve(DaemonConnection* connection) {
   absl::Time write_deadline = absl::InfiniteFuture();
+  ClearWatch watch;
   while (!stopping()) {
     if (!connection->writing()) {
-      const std::optional<Report> report = outbox_->Pop();
-      if (report.has_value()) {
-        if (!connection->Send(*report->update)) return;
+      const std::optional<Outbox::Next> next = outbox_->Pop();
+      if (next.has_value()) {
+        const CacheStateUpdate& update = *next->report.update;
+        connection->Watch(update.tenant_id(), update.model_id());
+        if (!connection->Send(update)) return;
+        watch.OnSent(next->replica, update, SteadyNow());
         ++updates_;
-        blocks_ += static_cast<int64_t>(report->blocks);
-        write_deadline = absl::Now() + options_->write_timeout;
+        blocks_ += static_cast<int64_t>(next->report.blocks);
+        write_deadline = SteadyNow() + options_->write_timeout;
         if (!connection->writing()) continue;
       } else if (flushing_) {
         connection->Finish();
         return;
       }
-    } else if (absl::Now() > write_deadline) {
+    } else if (SteadyNow() > write_deadline) {
       ++write_timeouts_;
       logger_->Warn("daemon_stalled", {{"address", address_}});
       return;
     }
     if (!connection->Wait() || !connection->IsUp()) return;
+    HearClears(connection, &watch);
+  }
+}
+
+void DaemonLink::HearClears(DaemonConnection* connection, ClearWatch* watch) {
+  const absl::Time now = SteadyNow();
+  while (const std::optional<wire::CacheEvent> cleared = connection->TakeCleared()) {
+    if (!watch->OnCleared(*cleared, now)) continue;
+    ++foreign_clears_;
+    logger_->Warn("replica_cleared", {{"address", address_}, {"replica", cleared->replica_id()}});
+  }
+  for (const ReplicaId replica : watch->TakeDue(now)) outbox_->Owe(replica);
+  if (!connection->unwatched().empty() && unwatched_ != connection->unwatched()) {
+    unwatched_ = connection->unwatched();
+    logger_->Info("clears_unheard", {{"address", address_}, {"reason", unwatched_}});
   }
 }
 

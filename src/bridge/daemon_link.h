@@ -4,6 +4,9 @@
 // A daemon that goes away, or takes nothing for write_timeout, is disconnected from and tried again, with growing
 // pauses; its outbox then sees to it that it is told everything anew.
 //
+// A daemon tells those whom it lets about clears, so somebody else's are noticed, and it is told again what they took
+// away.
+//
 // A daemon without the extension fields is told the same by the base wire: each update is a stream of its own that is
 // waited for, and clears and evictions are events before it, so that the order stays what it was. Source:
 // contract/wire.md.
@@ -18,8 +21,10 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "bridge/clear_watch.h"
 #include "bridge/options.h"
 #include "bridge/outbox.h"
+#include "icache/base/moment.h"
 #include "icache/telemetry/logging.h"
 
 namespace icache {
@@ -34,7 +39,8 @@ class DaemonLink {
     int64_t blocks = 0;       // in them
     int64_t connections = 0;  // made
     int64_t write_timeouts = 0;
-    bool base_wire = false;  // the connection's, or the last one's
+    int64_t foreign_clears = 0;  // of replicas that it was told of, by somebody else
+    bool base_wire = false;      // the connection's, or the last one's
   };
 
   // `address` is a gRPC target; `host` the name that its certificate should carry, "" = the target's. `options` and
@@ -49,16 +55,19 @@ class DaemonLink {
   Outbox* outbox() { return outbox_.get(); }
   Counts counts() const;
 
-  // Sends what is queued, ends the stream, waits for the daemon's answer, and stops; at `deadline` it stops anyway.
+  // Sends what is queued, ends the stream, waits for the daemon's answer, and stops; at `deadline`, of the
+  // steady clock, it stops anyway.
   void BeginFlush(absl::Time deadline);
   void WaitForFlush();
 
  private:
   void Run();
   void Stop();
-  bool stopping() const { return stop_at_us_.load() <= absl::ToUnixMicros(absl::Now()); }
+  bool stopping() const { return stop_at_us_.load() <= absl::ToUnixMicros(SteadyNow()); }
   // Returns when the connection is lost, or everything is flushed.
   void Serve(DaemonConnection* connection);
+  // Hears what the daemon says of clears, and sees to it that who lost something is told anew.
+  void HearClears(DaemonConnection* connection, ClearWatch* watch);
   // Sleeps, unless told to stop.
   void Pause(absl::Duration time);
 
@@ -68,7 +77,7 @@ class DaemonLink {
   Logger* const logger_;
   const std::unique_ptr<QueueWaker> waker_;
   const std::unique_ptr<Outbox> outbox_;
-  std::atomic<int64_t> stop_at_us_{INT64_MAX};  // Unix time
+  std::atomic<int64_t> stop_at_us_{INT64_MAX};  // of the steady clock
   std::atomic<bool> flushing_ = false;
 
   // Counters that nothing depends on: relaxed.
@@ -76,8 +85,10 @@ class DaemonLink {
   std::atomic<int64_t> blocks_ = 0;
   std::atomic<int64_t> connections_ = 0;
   std::atomic<int64_t> write_timeouts_ = 0;
+  std::atomic<int64_t> foreign_clears_ = 0;
   std::atomic<bool> base_wire_ = false;
-  std::thread thread_;  // last: it uses the rest
+  std::string unwatched_;  // why clears are not heard of; told once
+  std::thread thread_;     // last: it uses the rest
 };
 
 }  // namespace icache

@@ -78,18 +78,15 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
   for (const std::string& daemon : options_->daemons) {
     if (daemon.starts_with(kDnsPrefix)) {
       names_.push_back(daemon.substr(kDnsPrefix.size()));
-    } else if (!fixed_links_.contains(daemon)) {
-      fixed_links_[daemon] = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
-      if (!daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon))) hosts_.push_back(daemon);
+      continue;
     }
+    const bool is_host = !daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon));
+    std::shared_ptr<DaemonLink>& link = (is_host ? host_links_ : fixed_links_)[daemon];
+    if (link == nullptr) link = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
   }
-  auto links = std::make_shared<Links>();
-  for (const auto& [address, link] : fixed_links_) links->push_back(link);
-  {
-    MutexLock lock(&mutex_);
-    links_ = std::move(links);
-  }
-  if (names_.empty() && (hosts_.empty() || fixed_links_.size() < 2)) return;
+  PublishLinks();
+  const bool may_be_doubles = !host_links_.empty() && host_links_.size() + fixed_links_.size() > 1;
+  if (names_.empty() && !may_be_doubles) return;
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "resolver");
 }
@@ -129,10 +126,16 @@ void DaemonSet::Run() {
 void DaemonSet::Resolve() {
   Links gone;  // ends outside of the locks
   MutexLock resolving(&resolving_);
+  if (!ResolveNames(&gone)) return;
+  MergeHosts(&gone);
+  PublishLinks();
+}
+
+bool DaemonSet::ResolveNames(Links* gone) {
   std::map<std::string, std::shared_ptr<DaemonLink>> found;
   for (const std::string& name : names_) {
     const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stopping(); });
-    if (stopping()) return;
+    if (stopping()) return false;
     std::map<std::string, int>& known = resolved_[name];
     if (!answer.ok() || answer->empty()) {
       if (unresolved_.insert(name).second) logger_->Warn("daemons_unresolved", {{"name", name}});
@@ -154,35 +157,43 @@ void DaemonSet::Resolve() {
   for (auto& [address, link] : resolved_links_) {
     if (link == nullptr) continue;
     logger_->Info("daemon_gone", {{"address", address}});
-    gone.push_back(std::move(link));
+    gone->push_back(std::move(link));
   }
   resolved_links_ = std::move(found);
-  auto links = std::make_shared<Links>();
-  for (const auto* all : {&fixed_links_, &resolved_links_}) {
-    for (const auto& [address, link] : *all) links->push_back(link);
-  }
-  {
-    MutexLock lock(&mutex_);
-    links_ = std::move(links);
-  }
-  FindDoubles();
+  return true;
 }
 
-void DaemonSet::FindDoubles() {
+void DaemonSet::MergeHosts(Links* gone) {
   std::map<std::string, std::string> owners;  // by address: what is configured that stands for it
   for (const auto& [address, link] : fixed_links_) owners[address] = address;
   for (const auto& [name, addresses] : resolved_) {
     for (const auto& [address, missing] : addresses) owners.try_emplace(address, name);
   }
-  for (const std::string& host : hosts_) {
+  for (auto& [host, link] : host_links_) {
     const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stopping(); });
     if (!answer.ok()) continue;  // its link says so
-    for (const std::string& address : *answer) {
-      const std::string& other = owners.try_emplace(address, host).first->second;
-      if (other == host || !doubles_.emplace(host, other).second) continue;
-      logger_->Warn("daemon_named_twice", {{"address", host}, {"other", other}});
+    const auto owner =
+        std::find_if(answer->begin(), answer->end(), [&](const auto& one) { return owners.contains(one); });
+    if (owner != answer->end()) {
+      if (link == nullptr) continue;
+      logger_->Warn("daemon_named_twice", {{"address", host}, {"other", owners[*owner]}});
+      gone->push_back(std::move(link));
+      continue;
+    }
+    for (const std::string& address : *answer) owners[address] = host;
+    if (link == nullptr) link = std::make_shared<DaemonLink>(host, "", options_, logger_);
+  }
+}
+
+void DaemonSet::PublishLinks() {
+  auto links = std::make_shared<Links>();
+  for (const auto* all : {&fixed_links_, &host_links_, &resolved_links_}) {
+    for (const auto& [address, link] : *all) {
+      if (link != nullptr) links->push_back(link);
     }
   }
+  MutexLock lock(&mutex_);
+  links_ = std::move(links);
 }
 
 void DaemonSet::Flush(absl::Time deadline) {

@@ -1,5 +1,6 @@
 // DaemonSet: links to all the daemons that are configured, and to all that a DNS name resolves to now; one to each
-// address, however often it is named.
+// address, however often it is named. A configured host that turns out to be an address that has a link already gets
+// none of its own.
 //
 // Names are resolved again and again. An address that is new gets a link; one that has been missing from several
 // answers in a row loses it. A name that does not resolve changes nothing. Thread-safe.
@@ -46,13 +47,17 @@ class DaemonSet {
 
   // Resolves the names once. Called by a thread of its own; tests may call it too.
   void Resolve() ABSL_LOCKS_EXCLUDED(mutex_, resolving_);
-  // Sends what is queued, to all at once, and ends the links; at `deadline` at the latest.
+  // Sends what is queued, to all at once, and ends the links; at `deadline`, of the steady clock, at
+  // the latest.
   void Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Warns of configured hosts that stand for a daemon that another link has, once for each.
-  void FindDoubles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
+  // What the names resolve to now, in place of resolved_links_. False when told to stop.
+  bool ResolveNames(Links* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
+  // Takes the links of hosts that stand for a daemon that another link has, and gives those of others back.
+  void MergeHosts(Links* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
+  void PublishLinks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_) ABSL_LOCKS_EXCLUDED(mutex_);
   void StopResolving() ABSL_LOCKS_EXCLUDED(mutex_);
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -60,14 +65,14 @@ class DaemonSet {
   Logger* const logger_;
   const Resolver resolver_;
   std::vector<std::string> names_;                                  // to resolve; fixed
-  std::vector<std::string> hosts_;                                  // those of fixed_links_ that are no IP; fixed
-  std::map<std::string, std::shared_ptr<DaemonLink>> fixed_links_;  // by address; fixed
+  std::map<std::string, std::shared_ptr<DaemonLink>> fixed_links_;  // by address, an IP's or a socket's; fixed
 
   Mutex resolving_;  // before mutex_
   // By name and address: answers in a row without it.
   std::map<std::string, std::map<std::string, int>> resolved_ ABSL_GUARDED_BY(resolving_);
   std::map<std::string, std::shared_ptr<DaemonLink>> resolved_links_ ABSL_GUARDED_BY(resolving_);  // by address
-  std::set<std::pair<std::string, std::string>> doubles_ ABSL_GUARDED_BY(resolving_);              // that were told of
+  // By host; null while it is merged into another's.
+  std::map<std::string, std::shared_ptr<DaemonLink>> host_links_ ABSL_GUARDED_BY(resolving_);
   std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
 
   mutable Mutex mutex_;

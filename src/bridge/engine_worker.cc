@@ -15,8 +15,10 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 constexpr absl::Duration kIdleWait = absl::Milliseconds(20);  // how soon a daemon that has come is noticed
-constexpr absl::Duration kDropLogInterval = absl::Minutes(1);
+constexpr absl::Duration kCountLogInterval = absl::Minutes(1);
 constexpr size_t kMessagesAtOnce = 256;  // of one stream, before others and reports have their turn
+
+constexpr size_t kMaxReplicaNames = 4096;  // that one engine's ranks may have, one start after another
 
 ReplicaId NextReplicaId() {
   static std::atomic<ReplicaId> last = 0;
@@ -43,17 +45,19 @@ void Add(const StreamCounts& more, StreamCounts* sum) {
   sum->refused_ranks += more.refused_ranks;
 }
 
+void AddDrops(const BlockDropCounts& more, BlockDropCounts* sum) {
+  for (size_t i = 0; i < kBlockDropCount; ++i) (*sum)[i] += more[i];
+}
+
 }  // namespace
 
-EngineWorker::EngineWorker(const EngineOptions& engine, const ReportOptions& report, DaemonSet* daemons, Logger* logger,
-                           const Clock* clock)
-    : engine_(engine), report_(report), daemons_(daemons), logger_(logger), clock_(clock) {}
+EngineWorker::EngineWorker(const EngineOptions& engine, const ReportOptions& report, DaemonSet* daemons, Logger* logger)
+    : engine_(engine), report_(report), daemons_(daemons), logger_(logger) {}
 
 absl::StatusOr<std::unique_ptr<EngineWorker>> EngineWorker::Start(const EngineOptions& engine,
                                                                   const ReportOptions& report, EventContext* context,
-                                                                  DaemonSet* daemons, Logger* logger,
-                                                                  const Clock* clock) {
-  std::unique_ptr<EngineWorker> worker(new EngineWorker(engine, report, daemons, logger, clock));
+                                                                  DaemonSet* daemons, Logger* logger) {
+  std::unique_ptr<EngineWorker> worker(new EngineWorker(engine, report, daemons, logger));
   RETURN_IF_ERROR(worker->Open(context));
   worker->thread_ = std::thread([raw = worker.get()] { raw->Run(); });
   pthread_setname_np(worker->thread_.native_handle(), "engine");
@@ -79,6 +83,7 @@ absl::Status EngineWorker::Open(EventContext* context) {
   options.ledger.gpu_removal = engine_.gpu_removal;
   options.ledger.ttl = report_.ttl;
   options.ledger.max_blocks = engine_.max_blocks;
+  options.ledger.hashes_are_chained = engine_.kind != EngineKind::kSglang;  // older versions' are not
   if (engine_.block_size > 0) options.ledger.block_size = engine_.block_size;
   for (int32_t rank = 0; rank < engine_.ranks; ++rank) {
     const size_t index = streams_.size();
@@ -93,20 +98,20 @@ absl::Status EngineWorker::Open(EventContext* context) {
         options, [this, index](uint64_t from) { sockets_[index]->RequestReplay(from); })});
     EngineStream* stream = streams_.back().events.get();
     EventSocketHandlers handlers;
-    handlers.live = [=, this](uint64_t sequence, std::string_view payload) {
-      stream->OnLive(sequence, payload, clock_->Now());
+    handlers.live = [stream](uint64_t sequence, std::string_view payload) {
+      stream->OnLive(sequence, payload, Moment::Now());
     };
-    handlers.replayed = [=, this](uint64_t sequence, std::string_view payload) {
-      stream->OnReplayed(sequence, payload, clock_->Now());
+    handlers.replayed = [stream](uint64_t sequence, std::string_view payload) {
+      stream->OnReplayed(sequence, payload, Moment::Now());
     };
-    handlers.replay_ended = [=, this] { stream->OnReplayEnd(clock_->Now()); };
+    handlers.replay_ended = [stream] { stream->OnReplayEnd(Moment::Now()); };
     handlers.connected = [this, index, rank] {
       logger_->Info("engine_connected",
                     {{"replica", engine_.replica}, {"rank", rank}, {"events", sockets_[index]->endpoint()}});
     };
     handlers.reconnected = [=, this] {
       logger_->Info("engine_reconnected", {{"replica", engine_.replica}});
-      stream->OnReconnected(clock_->Now());
+      stream->OnReconnected(Moment::Now());
     };
     const std::string replay = engine_.replay.empty() ? "" : EndpointOfRank(engine_.replay, rank);
     ASSIGN_OR_RETURN(
@@ -124,19 +129,18 @@ absl::Status EngineWorker::Open(EventContext* context) {
 
 void EngineWorker::Run() {
   while (!stopping_) {
-    const absl::Time due = std::min(changed_at_ + report_.batch_interval, clock_->Now() + kIdleWait);
-    EventSocket::WaitForAny(sockets_, std::max(due - clock_->Now(), absl::ZeroDuration()));
-    for (const auto& socket : sockets_) socket->Receive(kMessagesAtOnce, clock_->Now());
-    const absl::Time now = clock_->Now();
-    // A clock that is set back must not hold anything up.
-    if (now >= next_tick_ || next_tick_ - now > kTick) Tick(now);
-    if (changed_at_ == absl::InfiniteFuture() && HasChanges()) changed_at_ = now;
+    const absl::Time due = std::min(changed_at_ + report_.batch_interval, SteadyNow() + kIdleWait);
+    EventSocket::WaitForAny(sockets_, std::max(due - SteadyNow(), absl::ZeroDuration()));
+    for (const auto& socket : sockets_) socket->Receive(kMessagesAtOnce, SteadyNow());
+    const Moment now = Moment::Now();
+    if (now.steady >= next_tick_) Tick(now);
+    if (changed_at_ == absl::InfiniteFuture() && HasChanges()) changed_at_ = now.steady;
     size_t changes = 0;
     for (const auto& [key, replica] : replicas_) changes += replica.state->ledger.changed_blocks();
-    const bool waited = now >= changed_at_ + report_.batch_interval || now < changed_at_;
+    const bool waited = now.steady >= changed_at_ + report_.batch_interval;
     if (waited || changes >= report_.batch_blocks) Report(now);
   }
-  const absl::Time now = clock_->Now();
+  const Moment now = Moment::Now();
   if (report_.clear_on_exit) {
     ClearAll(now);
   } else {
@@ -145,8 +149,8 @@ void EngineWorker::Run() {
   PublishStats(GatherStats());
 }
 
-void EngineWorker::Tick(absl::Time now) {
-  next_tick_ = now + kTick;
+void EngineWorker::Tick(Moment now) {
+  next_tick_ = now.steady + kTick;
   for (size_t i = 0; i < streams_.size(); ++i) {
     LookForGoneEngine(i, now);
     // What is gone is not asked for a replay either, until it connects again.
@@ -154,36 +158,43 @@ void EngineWorker::Tick(absl::Time now) {
   }
   FindReplicas();
   Report(now);
+  RebindRanks(now);
   // A lease must reach the daemons well before what it holds up would expire.
   const absl::Duration lease_interval = std::min(report_.lease_interval, report_.ttl / 3);
-  if (now >= next_lease_ || next_lease_ - now > lease_interval) {
-    next_lease_ = now + lease_interval;
+  if (now.steady >= next_lease_) {
+    next_lease_ = now.steady + lease_interval;
     RenewLeases(now);
   }
   if (scraper_ != nullptr) {
     if (const std::optional<EngineStats> stats = scraper_->TakeStats()) ReportStats(*stats, now);
   }
   const Stats stats = GatherStats();
-  LogChanges(stats, now);
+  LogChanges(stats, now.steady);
   PublishStats(stats);
 }
 
-void EngineWorker::LookForGoneEngine(size_t index, absl::Time now) {
+void EngineWorker::LookForGoneEngine(size_t index, Moment now) {
   Stream& stream = streams_[index];
   if (sockets_[index]->connected()) {
     stream.lost_at = absl::InfiniteFuture();
+    stream.seen = true;
     stream.gone = false;
     return;
   }
-  stream.lost_at = std::min(stream.lost_at, now);
+  stream.lost_at = std::min(stream.lost_at, now.steady);
   if (stream.gone) return;
   // Without metrics to ask, the connection itself has to fail for as long.
   const bool dead = scraper_ != nullptr ? scraper_->failures_in_a_row() >= engine_.gone_after
-                                        : now - stream.lost_at >= report_.stats_interval * engine_.gone_after;
+                                        : now.steady - stream.lost_at >= report_.stats_interval * engine_.gone_after;
   if (!dead) return;
   stream.gone = true;
-  ++times_gone_;
-  logger_->Warn("engine_gone", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  // What an earlier bridge told of one that is not there yet is as void as what was told of one that is gone.
+  if (stream.seen) {
+    ++times_gone_;
+    logger_->Warn("engine_gone", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  } else {
+    logger_->Info("engine_absent", {{"replica", engine_.replica}, {"events", sockets_[index]->endpoint()}});
+  }
   sockets_[index]->Discard();
   stream.events->OnEngineGone(now);
 }
@@ -202,7 +213,9 @@ void EngineWorker::FindReplicas() {
       if (replica.state != nullptr) continue;
       replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
       if (rank.has_value()) absl::StrAppend(&replica.names.replica, "@", *rank);
-      replica.id = NextReplicaId();
+      const auto [id, is_new] = ids_.try_emplace(replica.names.replica);
+      if (is_new) id->second = NextReplicaId();
+      replica.id = id->second;
       replica.state = state.get();
       replica.stream = streams_[i].events.get();
       replica.socket = sockets_[i].get();
@@ -210,18 +223,39 @@ void EngineWorker::FindReplicas() {
   }
 }
 
+void EngineWorker::RebindRanks(Moment now) {
+  int64_t starts = times_gone_;
+  int64_t refused = 0;
+  for (const Stream& stream : streams_) {
+    starts += stream.events->sequencer().counts().restarts;
+    refused += stream.events->counts().refused_ranks;
+  }
+  const bool is_stale = std::exchange(refused_seen_, refused) < refused && starts_bound_ < starts;
+  if (!is_stale || ids_.size() >= kMaxReplicaNames) return;
+  starts_bound_ = starts;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    sockets_[i]->Discard();
+    streams_[i].events->OnEngineGone(now);
+  }
+  Report(now);  // clears
+  for (const auto& [key, replica] : replicas_) AddDrops(replica.state->ledger.drops(), &drops_before_);
+  replicas_.clear();
+  rank_streams_.clear();
+  for (const Stream& stream : streams_) stream.events->ForgetReplicas();
+}
+
 bool EngineWorker::HasChanges() const {
   return std::any_of(replicas_.begin(), replicas_.end(),
                      [](const auto& entry) { return entry.second.state->ledger.HasChanges(); });
 }
 
-void EngineWorker::Report(absl::Time now) {
+void EngineWorker::Report(Moment now) {
   changed_at_ = absl::InfiniteFuture();
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (auto& [key, replica] : replicas_) ReportReplica(&replica, *links, now);
 }
 
-void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links, absl::Time now) {
+void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links, Moment now) {
   EngineReplica* state = replica->state;
   // Nothing can be said of an engine before its first sign of life.
   if (!replica->stream->started() && !state->HasVoid()) return;
@@ -229,10 +263,11 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   if (everything_to_all) {
     const std::vector<icache::Report> reports = WriteAll(replica, now, /*clear=*/true);
     for (const auto& link : links) link->outbox()->Restart(replica->id, reports);
+    replica->held_up_at = now.steady;
     return;
   }
   if (state->ledger.HasChanges()) {
-    UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now, report_.batch_blocks,
+    UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now.steady, report_.batch_blocks,
                         /*clear=*/false);
     // The base wire's events evict what no adapter is named for under all of them.
     const bool any_base = absl::c_any_of(links, [](const auto& link) { return link->outbox()->base_wire(); });
@@ -242,10 +277,10 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
       for (const auto& link : links) link->outbox()->Push(replica->id, report);
     }
   }
-  const bool refresh = state->TakeRefresh(now);
+  const bool refresh = state->TakeRefresh(now.steady);
   // Daemons without leases are told again instead.
-  const bool refresh_base = MayLease(*replica) && now - replica->refresh_base_at >= report_.ttl / 2;
-  if (refresh_base) replica->refresh_base_at = now;
+  const bool refresh_base = MayLease(*replica) && now.steady - replica->refresh_base_at >= report_.ttl / 2;
+  if (refresh_base) replica->refresh_base_at = now.steady;
   for (const auto& link : links) {
     Outbox* outbox = link->outbox();
     const Outbox::Need need = outbox->NeedOf(replica->id);
@@ -259,11 +294,11 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   }
 }
 
-std::vector<icache::Report> EngineWorker::WriteAll(Replica* replica, absl::Time now, bool clear) {
+std::vector<icache::Report> EngineWorker::WriteAll(Replica* replica, Moment now, bool clear) {
   // Later than all before: a clear removes nothing that is stamped later, and fences what is stamped earlier.
   const absl::Time last = replica->state->Stamp(absl::InfinitePast());
-  const absl::Time at = replica->state->Stamp(std::max(now, last + absl::Microseconds(1)));
-  UpdateWriter writer(&replica->names, at, now, report_.batch_blocks, clear);
+  const absl::Time at = replica->state->Stamp(std::max(replica->state->StampNow(now), last + absl::Microseconds(1)));
+  UpdateWriter writer(&replica->names, at, now.steady, report_.batch_blocks, clear);
   replica->state->ledger.ReportAll(&writer);
   return writer.Finish();
 }
@@ -273,21 +308,26 @@ bool EngineWorker::MayLease(const Replica& replica) {
   return replica.socket->connected() && replica.stream->MayLease(*replica.state);
 }
 
-void EngineWorker::RenewLeases(absl::Time now) {
+void EngineWorker::RenewLeases(Moment now) {
   for (auto& [key, replica] : replicas_) {
-    if (!MayLease(replica) || replica.state->ledger.held_blocks() == 0) continue;
-    const auto lease = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    if (!MayLease(replica)) continue;
+    if (now.steady - std::exchange(replica.held_up_at, now.steady) >= report_.ttl) {  // all has expired meanwhile
+      const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
+      for (const auto& link : *links) link->outbox()->Owe(replica.id);
+    }
+    if (replica.state->ledger.held_blocks() == 0) continue;
+    const auto lease = EmptyUpdate(replica.names, replica.state->StampNow(now));
     lease->set_retains_all(true);
     ++leases_;
-    PushToAll(replica, lease, now);
+    PushToAll(replica, lease, now.steady);
   }
 }
 
-void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
+void EngineWorker::ReportStats(const EngineStats& stats, Moment now) {
   static const std::string client_version = absl::StrCat("icache-bridge/", CompiledBuild().version);
   for (auto& [key, replica] : replicas_) {
     if (!replica.state->heard()) continue;
-    const auto update = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    const auto update = EmptyUpdate(replica.names, replica.state->StampNow(now));
     auto* wire_stats = update->mutable_stats();
     wire_stats->set_replica_id(replica.names.replica);
     wire_stats->set_cache_memory_bytes(stats.cache_memory_bytes);
@@ -296,23 +336,24 @@ void EngineWorker::ReportStats(const EngineStats& stats, absl::Time now) {
     wire_stats->set_t2_hit_tokens(stats.t2_hit_tokens);
     wire_stats->set_t2_query_tokens(stats.t2_query_tokens);
     wire_stats->set_client_version(client_version);
-    PushToAll(replica, update, now);
+    PushToAll(replica, update, now.steady);
   }
 }
 
-void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now) {
+void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update,
+                             absl::Time made_at) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
-  for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, now});
+  for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, made_at});
 }
 
-void EngineWorker::ClearAll(absl::Time now) {
+void EngineWorker::ClearAll(Moment now) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (auto& [key, replica] : replicas_) {
-    const auto clear = EmptyUpdate(replica.names, replica.state->Stamp(now));
+    const auto clear = EmptyUpdate(replica.names, replica.state->StampNow(now));
     clear->set_clear(true);
     for (const auto& link : *links) {
       const bool told = link->outbox()->NeedOf(replica.id) != Outbox::Need::kEverythingAtFirst;
-      if (told) link->outbox()->Restart(replica.id, {{clear, 1, now}});
+      if (told) link->outbox()->Restart(replica.id, {{clear, 1, now.steady}});
     }
   }
 }
@@ -320,6 +361,7 @@ void EngineWorker::ClearAll(absl::Time now) {
 EngineWorker::Stats EngineWorker::GatherStats() const {
   Stats stats;
   stats.connected = stats.in_sync = true;
+  stats.drops = drops_before_;
   for (size_t i = 0; i < streams_.size(); ++i) {
     const EngineStream& stream = *streams_[i].events;
     stats.connected &= sockets_[i]->connected();
@@ -334,7 +376,7 @@ EngineWorker::Stats EngineWorker::GatherStats() const {
   for (const auto& [key, replica] : replicas_) {
     const BlockLedger& ledger = replica.state->ledger;
     stats.lapsed |= replica.state->lapsed();
-    for (size_t i = 0; i < kBlockDropCount; ++i) stats.drops[i] += ledger.drops()[i];
+    AddDrops(ledger.drops(), &stats.drops);
     stats.held_blocks += ledger.held_blocks();
     stats.suspect_blocks += ledger.suspect_blocks();
     stats.memory_bytes += ledger.memory_bytes();
@@ -359,17 +401,26 @@ void EngineWorker::LogChanges(const Stats& stats, absl::Time now) {
       logger_->Info("lease_resumed", {{"replica", engine_.replica}});
     }
   }
-  const auto log = [&](std::string_view kind, int64_t count) {
-    LoggedDrops& logged = logged_drops_[kind];
-    if (count == logged.count || now - logged.at < kDropLogInterval) return;
-    logger_->Warn("events_dropped", {{"replica", engine_.replica}, {"kind", kind}, {"count", count - logged.count}});
-    logged = {count, now};
+  // How many of `kind` are to be told of: those since the last time, once the interval is over.
+  const auto take = [&](std::string_view kind, int64_t count) -> int64_t {
+    LoggedCount& logged = logged_counts_[kind];
+    if (now - logged.at < kCountLogInterval || count == logged.count) return 0;
+    return count - std::exchange(logged, {count, now}).count;
+  };
+  const auto log = [&](std::string_view kind, int64_t total) {
+    const int64_t count = take(kind, total);
+    if (count == 0) return;
+    logger_->Warn("events_dropped", {{"replica", engine_.replica}, {"kind", kind}, {"count", count}});
   };
   log("malformed_event", stats.events.malformed);
   log("malformed_batch", stats.batches.malformed);
   log("malformed_message", stats.malformed_messages);
   log("refused_rank", stats.events.refused_ranks);
   for (size_t i = 0; i < kBlockDropCount; ++i) log(BlockDropName(static_cast<BlockDrop>(i)), stats.drops[i]);
+  if (const int64_t count = take("scrape", stats.scrape_failures); count > 0) {
+    const std::string reason = scraper_->last_failure();
+    logger_->Warn("scrape_failed", {{"replica", engine_.replica}, {"reason", reason}, {"count", count}});
+  }
 }
 
 EngineWorker::Stats EngineWorker::stats() const {

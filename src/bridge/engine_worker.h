@@ -26,7 +26,7 @@
 #include "bridge/metrics_scraper.h"
 #include "bridge/options.h"
 #include "bridge/update_writer.h"
-#include "icache/base/clock.h"
+#include "icache/base/moment.h"
 #include "icache/base/mutex.h"
 #include "icache/engine/engine_stream.h"
 #include "icache/telemetry/logging.h"
@@ -58,8 +58,7 @@ class EngineWorker {
   // All but `engine` and `report`, which are copied, must outlive the worker. Errors: Unavailable for a socket that
   // cannot be opened.
   static absl::StatusOr<std::unique_ptr<EngineWorker>> Start(const EngineOptions& engine, const ReportOptions& report,
-                                                             EventContext* context, DaemonSet* daemons, Logger* logger,
-                                                             const Clock* clock);
+                                                             EventContext* context, DaemonSet* daemons, Logger* logger);
   // Stops.
   ~EngineWorker();
   EngineWorker(const EngineWorker&) = delete;
@@ -83,60 +82,67 @@ class EngineWorker {
     const EngineStream* stream = nullptr;
     const EventSocket* socket = nullptr;
     absl::Time refresh_base_at = absl::InfinitePast();  // of daemons without leases
+    absl::Time held_up_at = absl::InfiniteFuture();     // when all was last told, or its lease renewed
   };
   struct Stream {
     std::unique_ptr<EngineStream> events;
     absl::Time lost_at = absl::InfiniteFuture();  // since when the publisher is missing
+    bool seen = false;                            // a publisher, ever
     bool gone = false;
   };
 
-  EngineWorker(const EngineOptions& engine, const ReportOptions& report, DaemonSet* daemons, Logger* logger,
-               const Clock* clock);
+  EngineWorker(const EngineOptions& engine, const ReportOptions& report, DaemonSet* daemons, Logger* logger);
 
   absl::Status Open(EventContext* context);
   void Run();
-  void Tick(absl::Time now);
-  void LookForGoneEngine(size_t index, absl::Time now);
+  void Tick(Moment now);
+  void LookForGoneEngine(size_t index, Moment now);
   void FindReplicas();
+  // A rank stays with the port that first spoke of it. But when an engine that has started anew speaks of one that its
+  // port may not take, all the ports' ranks are cleared and taken anew.
+  void RebindRanks(Moment now);
   bool HasChanges() const;
   // Reports what has changed to all, and everything to those who need it.
-  void Report(absl::Time now);
-  void ReportReplica(Replica* replica, const DaemonSet::Links& links, absl::Time now);
+  void Report(Moment now);
+  void ReportReplica(Replica* replica, const DaemonSet::Links& links, Moment now);
   // Whether `replica` is known to hold what was reported, as of now.
   static bool MayLease(const Replica& replica);
-  void RenewLeases(absl::Time now);
-  void ReportStats(const EngineStats& stats, absl::Time now);
+  void RenewLeases(Moment now);
+  void ReportStats(const EngineStats& stats, Moment now);
   // Clears all that was told, in place of what waits.
-  void ClearAll(absl::Time now);
-  void PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time now);
-  std::vector<icache::Report> WriteAll(Replica* replica, absl::Time now, bool clear);
+  void ClearAll(Moment now);
+  void PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update, absl::Time made_at);
+  std::vector<icache::Report> WriteAll(Replica* replica, Moment now, bool clear);
   Stats GatherStats() const;
   void PublishStats(const Stats& stats) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Says in the log what changed: lapses as they come and go, what was dropped once a minute and kind.
+  // Says in the log what changed: lapses as they come and go, what was dropped or failed once a minute and kind.
   void LogChanges(const Stats& stats, absl::Time now);
 
   const EngineOptions engine_;
   const ReportOptions report_;
   DaemonSet* const daemons_;
   Logger* const logger_;
-  const Clock* const clock_;
 
-  // The thread's own.
+  // The thread's own. Times are of the steady clock.
   std::vector<std::unique_ptr<EventSocket>> sockets_;
   std::vector<Stream> streams_;                                        // side by side with sockets_
   std::map<int64_t, size_t> rank_streams_;                             // the stream of each rank; at most engine_.ranks
   std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
+  std::map<std::string, ReplicaId> ids_;                               // by replica; what is said of one stays in order
+  int64_t starts_bound_ = 0;                                           // of engines, when ranks were last bound
+  int64_t refused_seen_ = 0;                                           // batches of ranks that were refused
+  BlockDropCounts drops_before_ = {};                                  // of replicas that are no more
   std::unique_ptr<MetricsScraper> scraper_;                            // null without a URL
   absl::Time changed_at_ = absl::InfiniteFuture();                     // of the oldest change not reported
   absl::Time next_tick_ = absl::InfinitePast();
   absl::Time next_lease_ = absl::InfinitePast();
   int64_t leases_ = 0;
   int64_t times_gone_ = 0;
-  struct LoggedDrops {
+  struct LoggedCount {
     int64_t count = 0;
     absl::Time at = absl::InfinitePast();
   };
-  std::map<std::string_view, LoggedDrops> logged_drops_;  // by kind
+  std::map<std::string_view, LoggedCount> logged_counts_;  // by kind
   bool logged_lapse_ = false;
 
   std::atomic<bool> stopping_ = false;

@@ -52,7 +52,7 @@ class EventSocket {
   // Waits until one of `sockets` has something, or for `timeout`.
   static void WaitForAny(const std::vector<std::unique_ptr<EventSocket>>& sockets, absl::Duration timeout);
   // Hands on what has come, at most `max_messages` of it, and less of long ones. Makes a socket anew that has had no
-  // connection for long.
+  // connection for long; `now` is of a steady clock.
   void Receive(size_t max_messages, absl::Time now);
   // Throws away what has come, and ends a replay.
   void Discard();

@@ -26,10 +26,11 @@ int Abort(void* stopping, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return (*static_cast<std::function<bool()>*>(stopping))() ? 1 : 0;
 }
 
-// The page at `url`; nullopt when it cannot be had.
-std::optional<std::string> Fetch(CURL* curl, const std::string& url, absl::Duration timeout,
-                                 std::function<bool()> stopping) {
+// The page at `url`. Errors: Unavailable, with the cause.
+absl::StatusOr<std::string> Fetch(CURL* curl, const std::string& url, absl::Duration timeout,
+                                  std::function<bool()> stopping) {
   std::string page;
+  char cause[CURL_ERROR_SIZE] = "";
   curl_easy_reset(curl);
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -43,8 +44,10 @@ std::optional<std::string> Fetch(CURL* curl, const std::string& url, absl::Durat
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &Abort);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &stopping);
-  if (curl_easy_perform(curl) != CURLE_OK) return std::nullopt;
-  return page;
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, cause);
+  const CURLcode code = curl_easy_perform(curl);
+  if (code == CURLE_OK) return page;
+  return absl::UnavailableError(cause[0] != '\0' ? cause : curl_easy_strerror(code));
 }
 
 }  // namespace
@@ -77,10 +80,10 @@ void MetricsScraper::Run() {
   EngineStatsReader reader(options_->cache_bytes, options_->max_concurrency);
   while (true) {
     const auto next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval_);
-    const std::optional<std::string> page =
+    const absl::StatusOr<std::string> page =
         Fetch(curl.get(), options_->metrics_url, std::min(interval_, kLongestScrape), [this] { return stopping(); });
-    absl::StatusOr<EngineLoad> load = absl::UnavailableError("not there");
-    if (page.has_value()) load = ReadEngineLoad(*page, options_->kind, options_->metrics_model);
+    const absl::StatusOr<EngineLoad> load =
+        page.ok() ? ReadEngineLoad(*page, options_->kind, options_->metrics_model) : page.status();
     MutexLock lock(&mutex_);
     if (load.ok()) {
       stats_ = reader.Read(*load);
@@ -88,6 +91,7 @@ void MetricsScraper::Run() {
     } else {
       ++failures_in_a_row_;
       ++failures_;
+      last_failure_ = std::string(load.status().message());
     }
     while (!stopping_ && stopped_.wait_until(mutex_, next) != std::cv_status::timeout) {
     }
@@ -106,6 +110,10 @@ int MetricsScraper::failures_in_a_row() const {
 int64_t MetricsScraper::failures() const {
   MutexLock lock(&mutex_);
   return failures_;
+}
+std::string MetricsScraper::last_failure() const {
+  MutexLock lock(&mutex_);
+  return last_failure_;
 }
 
 }  // namespace icache

@@ -31,6 +31,8 @@ class MetricsScraper {
   // Failed scrapes in a row, and since the start.
   int failures_in_a_row() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t failures() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why the last one that failed did; "" before it.
+  std::string last_failure() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -44,6 +46,7 @@ class MetricsScraper {
   std::optional<EngineStats> stats_ ABSL_GUARDED_BY(mutex_);
   int failures_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string last_failure_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last
 };
 

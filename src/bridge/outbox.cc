@@ -14,9 +14,17 @@ Outbox::Need Outbox::NeedOf(ReplicaId replica) const {
   return found->second.told ? Need::kEverything : Need::kEverythingAtFirst;
 }
 
-void Outbox::DropLocked(Queue* queue) {
+void Outbox::Drop(Queue* queue) {
   queue->reports.clear();
   queue->changed_blocks = queue->uncounted = 0;
+}
+
+void Outbox::Owe(ReplicaId replica) {
+  MutexLock lock(&mutex_);
+  const auto found = queues_.find(replica);
+  if (found == queues_.end()) return;
+  Drop(&found->second);
+  found->second.owed = true;
 }
 
 void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
@@ -24,7 +32,7 @@ void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
     MutexLock lock(&mutex_);
     if (!connected_) return;
     Queue& queue = queues_[replica];
-    DropLocked(&queue);
+    Drop(&queue);
     queue.uncounted = reports.size();
     for (Report& report : reports) queue.reports.push_back(std::move(report));
     queue.owed = queue.overflowed = false;
@@ -41,7 +49,7 @@ void Outbox::Push(ReplicaId replica, const Report& report) {
     if (queue.owed) return;
     queue.changed_blocks += report.blocks;
     if (queue.changed_blocks > max_blocks_) {
-      DropLocked(&queue);
+      Drop(&queue);
       queue.owed = queue.overflowed = true;
       ++overflows_;
     } else {
@@ -85,13 +93,13 @@ void Outbox::OnDisconnected() {
   MutexLock lock(&mutex_);
   connected_ = false;
   for (auto& [id, queue] : queues_) {
-    DropLocked(&queue);
+    Drop(&queue);
     queue.owed = true;
     queue.overflowed = false;
   }
 }
 
-std::optional<Report> Outbox::Pop() {
+std::optional<Outbox::Next> Outbox::Pop() {
   MutexLock lock(&mutex_);
   for (auto& [id, queue] : queues_) queue.overflowed = false;  // the daemon takes something again
   const auto has_report = [](const auto& entry) { return !entry.second.reports.empty(); };
@@ -107,7 +115,7 @@ std::optional<Report> Outbox::Pop() {
   } else {
     queue.changed_blocks -= report.blocks;
   }
-  return report;
+  return Next{next->first, std::move(report)};
 }
 
 Outbox::Stats Outbox::stats() const {

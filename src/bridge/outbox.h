@@ -36,7 +36,7 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  // ---- Engines ----
+  // ---- Engines; Owe() the sender, too ----
 
   enum class Need {
     kChanges,           // only what is new
@@ -45,6 +45,8 @@ class Outbox {
   };
   // What the daemon needs of `replica`. kChanges also when nothing can be sent to it now.
   Need NeedOf(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // The daemon does not hold any more what it was told of `replica`: it is owed everything, in place of what waits.
+  void Owe(ReplicaId replica) ABSL_LOCKS_EXCLUDED(mutex_);
   // Everything, in place of what waits.
   void Restart(ReplicaId replica, std::vector<Report> reports) ABSL_LOCKS_EXCLUDED(mutex_);
   // A change. Ignored while the daemon is owed everything.
@@ -61,8 +63,12 @@ class Outbox {
 
   void OnConnected(bool base_wire) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDisconnected() ABSL_LOCKS_EXCLUDED(mutex_);
+  struct Next {
+    ReplicaId replica = 0;
+    Report report;
+  };
   // The next update to send, replicas in turn.
-  std::optional<Report> Pop() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<Next> Pop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ---- Anybody ----
 
@@ -85,7 +91,7 @@ class Outbox {
     bool overflowed = false;    // owed since an overflow that the sender has not come to yet
     bool told = false;          // something, ever
   };
-  void DropLocked(Queue* queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Drop(Queue* queue);
 
   const size_t max_blocks_;
   const std::function<void()> wake_;

@@ -42,15 +42,15 @@ std::shared_ptr<CacheStateUpdate> EmptyUpdate(const ReplicaNames& names, absl::T
   return update;
 }
 
-UpdateWriter::UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time now, size_t max_blocks, bool clear)
-    : names_(names), at_(at), now_(now), max_blocks_(max_blocks) {
+UpdateWriter::UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time made_at, size_t max_blocks, bool clear)
+    : names_(names), at_(at), made_at_(made_at), max_blocks_(max_blocks) {
   if (!clear) return;
   // What an earlier bridge has told may be stamped later, by a clock that was ahead of this one. So behind the stamped
   // clear, which fences off what is still on its way, one without a stamp, which stands for the daemon's now.
   for (const absl::Time cleared_at : {at_, absl::UnixEpoch()}) {
     auto update = EmptyUpdate(*names_, cleared_at);
     update->set_clear(true);
-    finished_.push_back({std::move(update), 0, now_});
+    finished_.push_back({std::move(update), 0, made_at_});
   }
 }
 
@@ -71,7 +71,7 @@ UpdateWriter::Open& UpdateWriter::OpenFor(std::string_view adapter_id) {
 
 void UpdateWriter::Close(Open* open) {
   if (open->update == nullptr) return;
-  finished_.push_back({std::exchange(open->update, nullptr), std::exchange(open->blocks, 0), now_});
+  finished_.push_back({std::exchange(open->update, nullptr), std::exchange(open->blocks, 0), made_at_});
 }
 
 void UpdateWriter::OnHeld(const BlockRun& run) {

@@ -33,7 +33,7 @@ struct ReplicaNames {
 struct Report {
   std::shared_ptr<const CacheStateUpdate> update;
   size_t blocks = 0;   // added and removed
-  absl::Time made_at;  // for the lag
+  absl::Time made_at;  // by the steady clock; for the lag
 };
 
 // An update of `names` at `at` that says nothing yet.
@@ -44,7 +44,7 @@ class UpdateWriter final : public LedgerSink {
  public:
   // At most `max_blocks` in one update. `clear`: two that clear the replica come first. `names` must
   // outlive it.
-  UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time now, size_t max_blocks, bool clear);
+  UpdateWriter(const ReplicaNames* names, absl::Time at, absl::Time made_at, size_t max_blocks, bool clear);
 
   void OnHeld(const BlockRun& run) override;
   void OnEvicted(std::string_view adapter_id, uint64_t hash) override;
@@ -63,7 +63,7 @@ class UpdateWriter final : public LedgerSink {
 
   const ReplicaNames* const names_;
   const absl::Time at_;
-  const absl::Time now_;
+  const absl::Time made_at_;
   const size_t max_blocks_;
   Open base_;                 // of the base model's removals, and everybody's additions
   StringMap<Open> removals_;  // of each adapter

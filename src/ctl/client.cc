@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
-#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "icache/base/utf8.h"
 #include "icache/config/file.h"
 #include "icache/config/tls_loader.h"
+#include "icache/wire/library_logs.h"
 #include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
@@ -155,7 +154,7 @@ class Client::Impl {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const Settings& settings) {
   // What it logs by itself goes between the lines of a table.
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  SilenceRpcLibraries();
   std::string token;
   if (!settings.token_file.empty()) {
     ASSIGN_OR_RETURN(token, ReadToken(settings.token_file));

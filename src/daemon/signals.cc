@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "icache/base/moment.h"
 
 namespace icache {
 namespace {
@@ -26,9 +26,9 @@ void BlockSignals() {
 
 SignalKind WaitForSignal(absl::Duration timeout) {
   const sigset_t signals = HandledSignals();
-  const absl::Time give_up_at = absl::Now() + timeout;
+  const absl::Time give_up_at = SteadyNow() + timeout;
   while (true) {
-    const absl::Duration left = give_up_at - absl::Now();
+    const absl::Duration left = give_up_at - SteadyNow();
     if (left <= absl::ZeroDuration()) return SignalKind::kNone;
     const timespec wait = absl::ToTimespec(std::min(left, absl::Hours(1)));
     const int number = sigtimedwait(&signals, nullptr, &wait);

@@ -62,6 +62,7 @@ void BlockLedger::Store(const BlockStored& event) {
   }
   if (event.group_idx.has_value() && full_groups_.size() < kMaxGroups) full_groups_.insert(*event.group_idx);
   groups_are_named_ &= event.group_idx.has_value();
+  if (!options_->hashes_are_chained) chain_proof_.Look(event);
   // The first blocks of a cache continue nothing.
   if (!std::exchange(seen_store_, true) && learning_root_) root_ = event.parent;
   if (root_.has_value() && absl::c_linear_search(event.block_hashes, *root_)) {
@@ -152,7 +153,7 @@ std::optional<BlockLedger::Parent> BlockLedger::ResolveParent(const BlockStored&
 }
 
 std::optional<BlockLedger::Parent> BlockLedger::ParentOfHash(const EngineHash& hash, uint16_t adapter) const {
-  if (hashes_are_ambiguous_ && meanings_missed_) return std::nullopt;
+  if (meanings_missed_ && !HashesAreChained()) return std::nullopt;
   const auto first = alias_ids_.find(hash);
   if (first == alias_ids_.end()) return std::nullopt;
   Id found = kNone;
@@ -239,7 +240,9 @@ BlockLedger::Id BlockLedger::FindOrAddAlias(const EngineHash& hash, Id block) {
       return kNone;
     }
     ++blocks_[block].aliases;
-    if (positions > 0 && !std::exchange(hashes_are_ambiguous_, true)) doubt_ |= meanings_missed_;
+    if (positions > 0 && !std::exchange(hashes_are_ambiguous_, true)) {
+      doubt_ |= meanings_missed_ && options_->hashes_are_chained;  // what has to be proven first was not relied on
+    }
   }
   Alias alias = {
       .hash = hash, .block = block, .next = kNone, .older = kNone, .newer = kNone, .epoch = epoch_, .copies = {}};
@@ -436,7 +439,8 @@ void BlockLedger::Restart(bool known_from_start) {
   full_groups_.clear();
   groups_are_named_ = true;
   root_.reset();
-  seen_store_ = hashes_are_ambiguous_ = false;
+  seen_store_ = false;
+  chain_proof_.Forget();
   learning_root_ = known_from_start;
   meanings_missed_ = !known_from_start;
 }

@@ -61,6 +61,11 @@ void EngineReplica::Tick(absl::Time now) {
   void_ |= forgot && lapses_.empty();
 }
 
+absl::Time EngineReplica::StampNow(Moment now) {
+  stamped_ = {now.steady, std::max(now.wall, stamped_.wall + (now.steady - stamped_.steady))};
+  return Stamp(stamped_.wall);
+}
+
 bool EngineReplica::TakeRefresh(absl::Time now) {
   if (!lapsed() || now < refresh_at_) return false;
   refresh_at_ = now + options_->ttl / 2;
@@ -72,29 +77,29 @@ EngineStream::EngineStream(const StreamOptions& options, std::function<void(uint
   if (!options_.rank.has_value()) AddReplica(std::nullopt)->MarkHeard();
 }
 
-void EngineStream::OnLive(uint64_t sequence, std::string_view payload, absl::Time now) {
+void EngineStream::OnLive(uint64_t sequence, std::string_view payload, Moment now) {
   now_ = now;
-  sequencer_.OnLive(sequence, payload, now);
+  sequencer_.OnLive(sequence, payload, now.steady);
 }
-void EngineStream::OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now) {
+void EngineStream::OnReplayed(uint64_t sequence, std::string_view payload, Moment now) {
   now_ = now;
-  sequencer_.OnReplayed(sequence, payload, now);
+  sequencer_.OnReplayed(sequence, payload, now.steady);
 }
-void EngineStream::OnReplayEnd(absl::Time now) {
+void EngineStream::OnReplayEnd(Moment now) {
   now_ = now;
-  sequencer_.OnReplayEnd(now);
+  sequencer_.OnReplayEnd(now.steady);
 }
-void EngineStream::OnReconnected(absl::Time now) {
+void EngineStream::OnReconnected(Moment now) {
   now_ = now;
-  sequencer_.OnReconnected(now);
+  sequencer_.OnReconnected(now.steady);
 }
-void EngineStream::OnTick(absl::Time now) {
+void EngineStream::OnTick(Moment now) {
   now_ = now;
-  sequencer_.OnTick(now);
-  for (const auto& [rank, replica] : replicas_) replica->Tick(now);
+  sequencer_.OnTick(now.steady);
+  for (const auto& [rank, replica] : replicas_) replica->Tick(now.steady);
 }
 
-void EngineStream::OnEngineGone(absl::Time now) {
+void EngineStream::OnEngineGone(Moment now) {
   now_ = now;
   sequencer_.Reset();
   OnEngineStart(/*known_from_start=*/false);
@@ -113,7 +118,7 @@ EngineReplica* EngineStream::ReplicaOf(Rank rank) {
   if (replica == nullptr) {  // a rank that shows itself later than the stream
     replica = AddReplica(rank);
     if (started_late_) {
-      replica->Lapse(now_, /*claims_unknown=*/true);
+      replica->Lapse(now_.steady, /*claims_unknown=*/true);
     } else {
       replica->Restart(/*known_from_start=*/complete_);
     }
@@ -129,7 +134,8 @@ void EngineStream::OnBatch(const KvBatch& batch) {
     return;
   }
   last_batch_at_ = batch.time;
-  const absl::Time at = replica->Stamp(std::min(batch.time, now_));
+  const absl::Duration age = std::max(now_.wall - batch.time, absl::ZeroDuration());
+  replica->Stamp(now_.wall - age);
   BlockLedger& ledger = replica->ledger;
   counts_.malformed += static_cast<int64_t>(batch.malformed_events);
   counts_.unknown += static_cast<int64_t>(batch.unknown_events);
@@ -141,15 +147,15 @@ void EngineStream::OnBatch(const KvBatch& batch) {
                           },
                           [&](const BlockRemoved& removed) {
                             ++counts_.removed;
-                            ledger.Remove(removed, at);
+                            ledger.Remove(removed, now_.steady - age);
                           },
                           [&](const AllBlocksCleared&) {
                             ++counts_.cleared;
                             replica->Clear();
                           },
-                          [&](const LostRemoval&) { replica->Lapse(now_, /*claims_unknown=*/false); }},
+                          [&](const LostRemoval&) { replica->Lapse(now_.steady, /*claims_unknown=*/false); }},
                event);
-    if (ledger.TakeDoubt()) replica->Lapse(now_, /*claims_unknown=*/false);
+    if (ledger.TakeDoubt()) replica->Lapse(now_.steady, /*claims_unknown=*/false);
   }
   if (batch.malformed_events > 0) ledger.MarkIncomplete();  // wherever among them a clear was
 }
@@ -165,12 +171,12 @@ void EngineStream::OnEngineStart(bool known_from_start) {
 void EngineStream::OnLateStart() {
   started_late_ = true;
   complete_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/true);
+  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/true);
 }
 
 void EngineStream::OnLoss() {
   complete_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_, /*claims_unknown=*/false);
+  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/false);
 }
 
 }  // namespace icache

@@ -52,7 +52,7 @@ EventSubscription::EventSubscription(EventHub* hub, EventFilter filter, std::fun
 EventSubscription::~EventSubscription() {
   MutexLock lock(&hub_->mutex_);
   std::erase(hub_->subscriptions_, this);
-  hub_->SetListening(!hub_->subscriptions_.empty());
+  hub_->Listen();
 }
 
 bool EventSubscription::Wants(const IndexChange& change) const {
@@ -97,8 +97,17 @@ std::unique_ptr<EventSubscription> EventHub::Subscribe(EventFilter filter, std::
   std::unique_ptr<EventSubscription> subscription(new EventSubscription(this, std::move(filter), std::move(on_news)));
   MutexLock lock(&mutex_);
   subscriptions_.push_back(subscription.get());
-  SetListening(true);
+  Listen();
   return subscription;
+}
+
+void EventHub::Listen() {
+  uint32_t types = 0;
+  for (const EventSubscription* subscriber : subscriptions_) {
+    if (subscriber->filter_.types.empty()) types = kAllTypes;
+    for (const CacheEventType type : subscriber->filter_.types) types |= BitOf(type);
+  }
+  SetListening(types);
 }
 
 void EventHub::OnChange(const IndexChange& change) {

@@ -53,7 +53,7 @@ struct IndexContext {
   IndexContext(const IndexOptions& index_options, const RetentionSource* source, ChangeObserver* observer)
       : options(index_options), retention(source), change_observer(observer) {}
 
-  bool tells_changes() const { return change_observer != nullptr && change_observer->IsListening(); }
+  bool tells(CacheEventType type) const { return change_observer != nullptr && change_observer->IsListening(type); }
 
   const IndexOptions options;
   const RetentionSource* const retention;

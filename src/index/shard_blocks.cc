@@ -550,7 +550,7 @@ void Shard::ReleaseFromAll(RunRef ref, uint32_t offset) {
 // ---- Changes --------------------------------------------------------------------------------------------------------
 
 void Shard::TellBlocks(CacheEventType type, const Run& run, const BlockSet& blocks, const Presence& presence) {
-  if (!context_->tells_changes() || change_us_ == kNoTime) return;
+  if (!context_->tells(type) || change_us_ == kNoTime) return;
   absl::InlinedVector<BlockHash, kMaxRunBlocks> hashes;
   blocks.ForEach([&](uint32_t offset) { hashes.push_back(run.hash(offset)); });
   if (hashes.empty()) return;
@@ -566,14 +566,14 @@ void Shard::TellBlocks(CacheEventType type, const Run& run, const BlockSet& bloc
 }
 
 void Shard::TellStored(const Run& run, uint32_t first, uint32_t end, const Presence& presence) {
-  if (!context_->tells_changes()) return;
+  if (!context_->tells(CacheEventType::kPrefixAdded)) return;
   BlockSet stored;
   stored.Add(first, end);
   TellBlocks(CacheEventType::kPrefixAdded, run, stored, presence);
 }
 
 void Shard::TellReplica(CacheEventType type, const Origin& origin) {
-  if (!context_->tells_changes()) return;
+  if (!context_->tells(type)) return;
   context_->change_observer->OnChange({.type = type,
                                        .tenant_id = origin.tenant_id,
                                        .model_id = origin.model_id,

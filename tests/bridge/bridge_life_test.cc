@@ -172,6 +172,7 @@ TEST(BridgeLifeTest, TheDaemonKnowsTheEnginesCacheAfterALongLife) {
   daemon.ExpectHolds(publisher.engine().Held());
   EXPECT_GT(bridge.Metric("inferencecache_bridge_dropped_blocks_total", "extra_keys"), 0);
   EXPECT_EQ(bridge.Metric("inferencecache_bridge_malformed_total"), 0);
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_foreign_clears_total"), 0);
   EXPECT_TRUE(Eventually([&] { return bridge.IsReady(); }));
 }
 
@@ -226,6 +227,39 @@ TEST(BridgeLifeTest, EachRankIsAReplicaWithACacheOfItsOwn) {
       wrong += daemon.Find(key, replica) != (content == own.end() ? std::nullopt : std::optional(content->second));
     }
     EXPECT_EQ(wrong, 0) << replica << ", of " << ever_held.size();
+  }
+}
+
+TEST(BridgeLifeTest, AnEngineMayStartAnewWithOtherRanks) {
+  Daemon daemon;
+  const int events = TwoFreePorts();
+  const int replay = TwoFreePorts();
+  std::vector<std::unique_ptr<EnginePublisher>> ports(2);
+  std::unique_ptr<BridgeProcess> bridge;
+  for (const auto& ranks : {std::vector{2, 3}, std::vector{4, 5}, std::vector{5, 4}}) {
+    size_t held = 0;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      ports[i].reset();  // whose port is the next one's
+      ports[i] = std::make_unique<EnginePublisher>(
+          SimulatedEngineOptions{.seed = 30 + static_cast<uint64_t>(ranks[i]), .clears = 0, .rank = ranks[i]},
+          PublisherOptions{.events_at = absl::StrCat("tcp://127.0.0.1:", events + i),
+                           .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + i)});
+    }
+    if (bridge == nullptr) {
+      bridge = std::make_unique<BridgeProcess>(BridgeFlags(ports[0].get(), {&daemon}, {"--ranks", "2"}));
+    }
+    for (const auto& port : ports) {
+      port->Live(500);
+      port->Settle();
+      held += port->engine().Held().size();
+    }
+    EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held; })) << daemon.Prefixes() << " of " << held;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      const std::string replica = absl::StrCat(kReplica, "@", ranks[i]);
+      size_t wrong = 0;
+      for (const auto& [key, content] : ports[i]->engine().Held()) wrong += daemon.Find(key, replica) != content;
+      EXPECT_EQ(wrong, 0) << replica;
+    }
   }
 }
 
@@ -294,6 +328,39 @@ TEST(BridgeLifeTest, ADaemonThatIsKilledIsToldEverythingAnew) {
   EXPECT_EQ(bridge.Terminate(), 0);
   EXPECT_NE(bridge.output().find("daemon_lost"), std::string::npos);
   EXPECT_EQ(bridge.output().find("CANCELLED"), std::string::npos);
+}
+
+TEST(BridgeLifeTest, WhatSomebodyElseClearsIsToldAnew) {
+  Daemon daemon;
+  EnginePublisher publisher({.seed = 27}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Metric("inferencecache_bridge_foreign_clears_total"), 0);
+  wire::CacheEvent clear;
+  clear.set_type(wire::CacheEvent::ALL_CLEARED);
+  clear.set_replica_id(kReplica);
+  clear.set_model_id(kModel);
+  clear.set_tenant_id(kTenant);
+  daemon.client().Publish(clear);
+  EXPECT_TRUE(Eventually([&] { return bridge.Metric("inferencecache_bridge_foreign_clears_total") == 1; }));
+  daemon.ExpectHolds(publisher.engine().Held());
+  EXPECT_EQ(bridge.Terminate(), 0);
+  EXPECT_NE(bridge.output().find("replica_cleared"), std::string::npos);
+}
+
+TEST(BridgeLifeTest, WhatExpiredWhileTheBridgeSleptIsToldAnew) {
+  Daemon daemon("2s");
+  EnginePublisher publisher({.seed = 28}, {});
+  BridgeProcess bridge(BridgeFlags(&publisher, {&daemon}, {"--ttl", "2s"}));
+  publisher.Live(1'000);
+  publisher.Settle();
+  daemon.ExpectHolds(publisher.engine().Held());
+  bridge.Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == 0; }));
+  bridge.Signal(SIGCONT);
+  daemon.ExpectHolds(publisher.engine().Held());
 }
 
 TEST(BridgeLifeTest, ToBeToldToStopIsNoFaultOfADaemonsThatIsNotThere) {

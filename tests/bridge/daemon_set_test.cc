@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "icache/base/moment.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
@@ -22,6 +24,13 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
+std::vector<std::string> AddressesOf(const DaemonSet& daemons) {
+  std::vector<std::string> addresses;
+  const auto links = daemons.links();
+  for (const auto& link : *links) addresses.push_back(link->address());
+  return addresses;
+}
+
 class DaemonSetTest : public ::testing::Test {
  protected:
   static ReportOptions Options() {
@@ -29,13 +38,6 @@ class DaemonSetTest : public ::testing::Test {
     options.daemons = {"127.0.0.1:1", "dns:icached:9090", "127.0.0.1:1", "dns:again:9090"};
     options.resolve_interval = absl::Hours(1);  // by hand
     return options;
-  }
-
-  std::vector<std::string> Addresses(const DaemonSet& daemons) {
-    std::vector<std::string> addresses;
-    const auto links = daemons.links();
-    for (const auto& link : *links) addresses.push_back(link->address());
-    return addresses;
   }
 
   const ReportOptions options_ = Options();
@@ -60,7 +62,7 @@ class DaemonSetTest : public ::testing::Test {
 
 TEST_F(DaemonSetTest, ANameStandsForAllItsAddresses) {
   Answer(std::vector<std::string>{"10.0.0.1:9090", "10.0.0.2:9090"});
-  EXPECT_THAT(Addresses(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090", "10.0.0.2:9090"));
+  EXPECT_THAT(AddressesOf(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090", "10.0.0.2:9090"));
 }
 
 TEST_F(DaemonSetTest, AnAddressThatStaysKeepsItsLink) {
@@ -75,7 +77,7 @@ TEST_F(DaemonSetTest, AnAddressGoesWhenItIsMissingForGood) {
   for (int i = 0; i < 2; ++i) Answer(std::vector<std::string>{"10.0.0.2:9090"});
   EXPECT_EQ(daemons_.links()->size(), 3);
   Answer(std::vector<std::string>{"10.0.0.2:9090"});
-  EXPECT_THAT(Addresses(daemons_), ElementsAre("127.0.0.1:1", "10.0.0.2:9090"));
+  EXPECT_THAT(AddressesOf(daemons_), ElementsAre("127.0.0.1:1", "10.0.0.2:9090"));
 }
 
 TEST_F(DaemonSetTest, ANameThatDoesNotResolveChangesNothing) {
@@ -86,7 +88,7 @@ TEST_F(DaemonSetTest, ANameThatDoesNotResolveChangesNothing) {
 
 TEST_F(DaemonSetTest, AnAddressThatIsNamedTwiceHasOneLink) {
   Answer(std::vector<std::string>{"127.0.0.1:1", "10.0.0.1:9090"});
-  EXPECT_THAT(Addresses(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090"));
+  EXPECT_THAT(AddressesOf(daemons_), UnorderedElementsAre("127.0.0.1:1", "10.0.0.1:9090"));
 }
 
 TEST_F(DaemonSetTest, AnAddressStaysWhileSomeNameStandsForIt) {
@@ -117,16 +119,33 @@ class WarningLogger final : public Logger {
   std::vector<std::string> texts_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST(DaemonSetDoublesTest, AHostAndItsAddressAreToldOfOnce) {
+TEST(DaemonSetDoublesTest, AHostAndItsAddressAreOneDaemon) {
   ReportOptions options;
   options.daemons = {"127.0.0.1:1", "one:1", "two:1", "[::1]:1"};
   options.resolve_interval = absl::Hours(1);
   WarningLogger logger;
-  DaemonSet daemons(&options, &logger, [](const std::string& host, const auto&) {
-    return std::vector<std::string>{host == "one:1" ? "127.0.0.1:1" : "127.0.0.2:1"};
+  std::atomic<bool> moved = false;
+  DaemonSet daemons(&options, &logger, [&](const std::string& host, const auto&) {
+    return std::vector<std::string>{host == "one:1" && !moved ? "127.0.0.1:1" : "127.0.0.2:1"};
   });
   for (int i = 0; i < 3; ++i) daemons.Resolve();
   EXPECT_THAT(logger.texts(), ElementsAre("one:1", "127.0.0.1:1"));
+  EXPECT_THAT(AddressesOf(daemons), UnorderedElementsAre("127.0.0.1:1", "two:1", "[::1]:1"));
+  moved = true;  // to where the other host is
+  daemons.Resolve();
+  EXPECT_THAT(AddressesOf(daemons), UnorderedElementsAre("127.0.0.1:1", "one:1", "[::1]:1"));
+}
+
+TEST(DaemonSetDoublesTest, AHostWhoseNameDoesNotResolveKeepsItsLink) {
+  ReportOptions options;
+  options.daemons = {"127.0.0.1:1", "one:1"};
+  options.resolve_interval = absl::Hours(1);
+  NullLogger logger;
+  DaemonSet daemons(&options, &logger, [](const auto&, const auto&) -> absl::StatusOr<std::vector<std::string>> {
+    return absl::UnavailableError("not now");
+  });
+  daemons.Resolve();
+  EXPECT_THAT(AddressesOf(daemons), UnorderedElementsAre("127.0.0.1:1", "one:1"));
 }
 
 TEST(DaemonSetStopTest, ANameThatNobodyResolvesDelaysNoEnd) {
@@ -139,7 +158,7 @@ TEST(DaemonSetStopTest, ANameThatNobodyResolvesDelaysNoEnd) {
         while (!stopping()) absl::SleepFor(absl::Milliseconds(1));
         return absl::UnavailableError("told to stop");
       });
-  daemons.Flush(absl::Now() + absl::Hours(1));
+  daemons.Flush(SteadyNow() + absl::Hours(1));
   EXPECT_THAT(*daemons.links(), IsEmpty());
 }
 

@@ -27,7 +27,7 @@ class OutboxTest : public ::testing::Test {
   }
   std::vector<int> PopAll() {
     std::vector<int> numbers;
-    while (const auto report = outbox_.Pop()) numbers.push_back(static_cast<int>(report->update->timestamp_us()));
+    while (const auto next = outbox_.Pop()) numbers.push_back(static_cast<int>(next->report.update->timestamp_us()));
     return numbers;
   }
 
@@ -61,6 +61,18 @@ TEST_F(OutboxTest, ADaemonThatComesBackIsToldEverythingAgain) {
   outbox_.OnConnected(false);
   EXPECT_EQ(outbox_.NeedOf(kA), Need::kEverything);
   EXPECT_THAT(PopAll(), IsEmpty());
+}
+
+TEST_F(OutboxTest, ADaemonThatLostWhatItWasToldIsOwedEverything) {
+  outbox_.Owe(kA);  // it was told nothing
+  outbox_.OnConnected(false);
+  outbox_.Restart(kA, {Numbered(1)});
+  outbox_.Restart(kB, {Numbered(2)});
+  outbox_.Owe(kA);
+  outbox_.Push(kA, Numbered(3));
+  outbox_.Push(kB, Numbered(4));
+  EXPECT_EQ(outbox_.NeedOf(kA), Need::kEverything);
+  EXPECT_THAT(PopAll(), ElementsAre(2, 4));
 }
 
 TEST_F(OutboxTest, AFullQueueIsThrownAwayAndAskedForWhenTheDaemonTakesSomething) {

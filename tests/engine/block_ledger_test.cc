@@ -401,6 +401,74 @@ TEST_F(BlockLedgerTest, NoDoubtIsCastWhereAllIsKnown) {
   EXPECT_FALSE(ledger_.TakeDoubt());
 }
 
+// Pages of an engine that may hash them alone. 1 2 is one, hashed as SGLang chains them, and 3 4 behind it is the
+// other.
+constexpr uint64_t kFirstPage = 0x34fb5c825de7ca4a;
+constexpr uint64_t kSecondPage = 0xc57b445f90651b9a;
+
+TEST_F(BlockLedgerTest, UnprovenHashesAreNoParentsBehindALoss) {
+  options_.hashes_are_chained = false;
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 0);
+  ledger_.MarkSuspect();
+  ledger_.ForgetSuspects(ledger_.epoch());
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);  // and 2 may stand for what was missed as well
+  Store({3}, 2, 3);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 2);
+  EXPECT_THAT(Told(), SizeIs(1));
+  EXPECT_FALSE(ledger_.TakeDoubt());
+  ledger_.Clear();
+  Store({1}, std::nullopt, 1);
+  Store({2}, 1, 2);
+  EXPECT_THAT(Told(), SizeIs(2));
+}
+
+TEST_F(BlockLedgerTest, ProvenHashesAreParentsBehindALoss) {
+  options_.hashes_are_chained = false;
+  Store({kFirstPage, kSecondPage});
+  ledger_.MarkSuspect();
+  Store({kFirstPage, kSecondPage});
+  Store({5}, kSecondPage, 5);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 0);
+  EXPECT_THAT(Told(), SizeIs(3));
+}
+
+TEST_F(BlockLedgerTest, TheProofMayComeBehindTheLoss) {
+  options_.hashes_are_chained = false;
+  ledger_.Restart(/*known_from_start=*/false);
+  Store({1}, std::nullopt, 21);
+  Store({2}, 1, 23);
+  Store({kFirstPage});
+  Store({kSecondPage}, kFirstPage, 3);
+  Store({3}, 1, 25);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+  EXPECT_THAT(Told(), SizeIs(4));
+}
+
+TEST_F(BlockLedgerTest, ANewEngineHasToProveItsHashesAnew) {
+  options_.hashes_are_chained = false;
+  Store({kFirstPage, kSecondPage});
+  ledger_.Restart(/*known_from_start=*/false);
+  Store({1});
+  Store({2}, 1, 3);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+}
+
+TEST_F(BlockLedgerTest, ThatHashesStandForSeveralBlocksOutlivesTheEngine) {
+  Store({1, 2});
+  Store({2}, std::nullopt, 3);
+  ledger_.Restart(/*known_from_start=*/false);
+  Store({1});
+  Store({2}, 1, 3);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+  ledger_.Restart(/*known_from_start=*/true);
+  Store({1});
+  Store({2}, 1, 3);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+}
+
 TEST_F(BlockLedgerTest, WhatIsKnownOfDroppedBlocksIsBounded) {
   options_.max_blocks = 10;
   ledger_.Restart(/*known_from_start=*/false);
@@ -525,6 +593,18 @@ TEST_P(PageHashTest, BehindALossNothingWrongOutlivesTheSuspects) {
     for (int i = 0; i < 30; ++i) Apply(engine_.Next());
     ledger_.ForgetSuspects(ledger_.epoch());
     ExpectNothingWrongIsClaimed();
+  }
+}
+
+TEST_P(PageHashTest, BehindALossNothingWrongIsClaimedThoughNoHashHasShownItself) {
+  options_.hashes_are_chained = false;
+  for (int round = 0; round < 200; ++round) {
+    ledger_.Restart(/*known_from_start=*/false);  // amid the engine's life
+    mirror_.held.clear();
+    for (int i = 0; i < 20; ++i) {
+      Apply(engine_.Next());
+      ExpectNothingWrongIsClaimed();
+    }
   }
 }
 

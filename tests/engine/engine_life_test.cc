@@ -32,6 +32,9 @@ struct Transport {
   size_t replay_buffer = 0;  // batches; 0 = no replay
 };
 
+// A moment at which both clocks agree.
+Moment At(absl::Time time) { return {time, time}; }
+
 // One engine, one stream, and a daemon that is told what the stream says.
 class Life {
  public:
@@ -83,8 +86,8 @@ class Life {
   void Send(SimulatedBatch batch) {
     if (batch.sequence == 0) buffer_.clear();
     if (!Chance(transport_.loss)) {
-      stream_->OnLive(batch.sequence, batch.payload, now_);
-      if (Chance(transport_.repeats)) stream_->OnLive(batch.sequence, batch.payload, now_);
+      stream_->OnLive(batch.sequence, batch.payload, At(now_));
+      if (Chance(transport_.repeats)) stream_->OnLive(batch.sequence, batch.payload, At(now_));
     }
     buffer_.push_back(std::move(batch));
     if (buffer_.size() > transport_.replay_buffer) buffer_.pop_front();
@@ -95,13 +98,13 @@ class Life {
     while (transport_.replay_buffer > 0 && asked_.has_value()) {
       const uint64_t from = *std::exchange(asked_, std::nullopt);
       for (const SimulatedBatch& batch : buffer_) {
-        if (batch.sequence >= from && !asked_) stream_->OnReplayed(batch.sequence, batch.payload, now_);
+        if (batch.sequence >= from && !asked_) stream_->OnReplayed(batch.sequence, batch.payload, At(now_));
       }
-      if (!asked_) stream_->OnReplayEnd(now_);
+      if (!asked_) stream_->OnReplayEnd(At(now_));
     }
   }
   void Tick() {
-    stream_->OnTick(now_);
+    stream_->OnTick(At(now_));
     Answer();
     Report();
   }
@@ -201,7 +204,7 @@ TEST(EngineLifeTest, TheLeaseWaitsUntilNoSuspectIsLeft) {
   Life life({.seed = 1}, {});
   for (int i = 0; i < 100; ++i) life.Publish();
   EXPECT_TRUE(life.stream().MayLease(life.replica()));
-  life.stream().OnReconnected(absl::FromUnixSeconds(1'700'000'001));
+  life.stream().OnReconnected(At(absl::FromUnixSeconds(1'700'000'001)));
   EXPECT_FALSE(life.stream().MayLease(life.replica()));
   EXPECT_FALSE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'001)));
   EXPECT_TRUE(life.replica().TakeRefresh(absl::FromUnixSeconds(1'700'000'040)));
@@ -220,7 +223,7 @@ std::string BatchOf(const char* events, std::optional<int> rank = std::nullopt) 
 TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
   StreamOptions options;
   EngineStream stream(options, [](uint64_t) {});
-  const absl::Time now = absl::FromUnixSeconds(5);
+  const Moment now = At(absl::FromUnixSeconds(5));
   const EngineReplica& replica = *stream.replicas().begin()->second;
   stream.OnLive(0, BatchOf(R"([["BlockStored", [1], null, [7], 1]])"), now);
   EXPECT_TRUE(stream.MayLease(replica));
@@ -234,7 +237,7 @@ TEST(EngineLifeTest, ARemovalThatCannotBeReadIsALoss) {
 
 TEST(EngineLifeTest, WhatCannotBeReadBehindAClearIsMissed) {
   EngineStream stream(StreamOptions(), [](uint64_t) {});
-  const absl::Time now = absl::FromUnixSeconds(5);
+  const Moment now = At(absl::FromUnixSeconds(5));
   const BlockLedger& ledger = stream.replicas().begin()->second->ledger;
   // One hash stands for two blocks.
   stream.OnLive(0, BatchOf(R"([["BlockStored", [1, 2], null, [7, 8], 1], ["BlockStored", [2], null, [8], 1]])"), now);
@@ -247,14 +250,14 @@ TEST(EngineLifeTest, AnEngineThatIsGoneHoldsNothing) {
   Life life({.seed = 1}, {});
   for (int i = 0; i < 100; ++i) life.Publish();
   EXPECT_FALSE(life.Told().empty());
-  life.stream().OnEngineGone(absl::FromUnixSeconds(1'700'000'100));
+  life.stream().OnEngineGone(At(absl::FromUnixSeconds(1'700'000'100)));
   life.Pass(absl::ZeroDuration());
   EXPECT_TRUE(life.Told().empty());
 }
 
 TEST(EngineLifeTest, BeforeTheFirstSignOfLifeNothingIsSaid) {
   EngineStream stream(StreamOptions(), [](uint64_t) {});
-  stream.OnTick(absl::FromUnixSeconds(1));
+  stream.OnTick(At(absl::FromUnixSeconds(1)));
   EXPECT_FALSE(stream.started());
   EXPECT_FALSE(stream.replicas().begin()->second->HasVoid());
 }
@@ -268,7 +271,7 @@ TEST(EngineLifeTest, RanksAreReplicasOfTheirOwn) {
                                SimulatedEngine({.seed = 3, .rank = 2})};
   uint64_t sequence = 0;
   for (SimulatedEngine& engine : engines) {
-    stream.OnLive(sequence++, engine.Publish(1).payload, absl::FromUnixSeconds(5));
+    stream.OnLive(sequence++, engine.Publish(1).payload, At(absl::FromUnixSeconds(5)));
   }
   EXPECT_EQ(stream.replicas().size(), 2);
   EXPECT_TRUE(stream.replicas().contains(1));
@@ -281,7 +284,7 @@ constexpr char kContinuation[] = R"([["BlockStored", [2], 1, [8], 1]])";
 TEST(EngineLifeTest, ALossBeforeARanksFirstBatchIsNotForgotten) {
   StreamOptions options;
   options.rank = 0;
-  const absl::Time now = absl::FromUnixSeconds(5);
+  const Moment now = At(absl::FromUnixSeconds(5));
   EngineStream unreadable(options, [](uint64_t) {});
   unreadable.OnLive(0, "\xc1", now);
   unreadable.OnLive(1, BatchOf(kContinuation), now);
@@ -299,7 +302,7 @@ TEST(EngineLifeTest, AStartVoidsTheStreamsOwnRankBeforeItIsHeard) {
   options.rank = 1;
   options.sequencer.has_replay = true;
   EngineStream stream(options, [](uint64_t) {});
-  const absl::Time now = absl::FromUnixSeconds(5);
+  const Moment now = At(absl::FromUnixSeconds(5));
   stream.OnTick(now);
   EXPECT_TRUE(stream.replicas().empty());
   stream.OnReplayEnd(now);  // the engine has published nothing
@@ -321,7 +324,7 @@ TEST(EngineLifeTest, ARankThatIsNotHeardIsNotTaken) {
     return rank != 1;
   };
   EngineStream stream(options, [](uint64_t) {});
-  const absl::Time now = absl::FromUnixSeconds(5);
+  const Moment now = At(absl::FromUnixSeconds(5));
   stream.OnLive(0, BatchOf(kRoot, 5), now);
   EXPECT_THAT(taken, ::testing::ElementsAre(5));
   stream.OnLive(1, BatchOf(kRoot), now);
@@ -335,19 +338,67 @@ TEST(EngineLifeTest, OnlyTheEndOfTheLastLapseVoidsWhatWasTold) {
   EngineStream stream(options, [](uint64_t) {});
   EngineReplica& replica = *stream.replicas().begin()->second;
   const absl::Time start = absl::FromUnixSeconds(5);
-  stream.OnLive(0, BatchOf(kRoot), start);
-  stream.OnLive(2, BatchOf(kContinuation), start);
-  stream.OnLive(4, BatchOf("[]"), start + absl::Seconds(10));
+  stream.OnLive(0, BatchOf(kRoot), At(start));
+  stream.OnLive(2, BatchOf(kContinuation), At(start));
+  stream.OnLive(4, BatchOf("[]"), At(start + absl::Seconds(10)));
   replica.TakeVoid();
   MirrorSink told;
   replica.ledger.Drain(&told);
-  stream.OnTick(start + absl::Seconds(60));
+  stream.OnTick(At(start + absl::Seconds(60)));
   EXPECT_TRUE(replica.lapsed());
   EXPECT_FALSE(replica.TakeVoid());
   EXPECT_TRUE(replica.ledger.HasChanges());
-  stream.OnTick(start + absl::Seconds(70));
+  stream.OnTick(At(start + absl::Seconds(70)));
   EXPECT_FALSE(replica.lapsed());
   EXPECT_TRUE(replica.TakeVoid());
+}
+
+TEST(EngineLifeTest, AClockThatIsSetBackHoldsNothingUp) {
+  StreamOptions options;
+  options.sequencer.has_replay = true;
+  options.ledger.ttl = absl::Seconds(60);
+  int asked = 0;
+  EngineStream stream(options, [&](uint64_t) { ++asked; });
+  EngineReplica& replica = *stream.replicas().begin()->second;
+  Moment now = At(absl::FromUnixSeconds(7200));
+  const auto pass = [&](absl::Duration time) {
+    now.steady += time;
+    now.wall += time;
+    stream.OnTick(now);
+  };
+  pass(absl::ZeroDuration());
+  stream.OnReplayEnd(now);
+  stream.OnLive(0, BatchOf(R"([["BlockStored", [1, 2], null, [7, 8], 1]])"), now);
+  stream.OnLive(3, BatchOf("[]"), now);
+  EXPECT_FALSE(stream.sequencer().in_sync());
+  const absl::Time stamp = replica.StampNow(now);
+  now.wall -= absl::Hours(1);
+  for (int i = 0; i < 60; ++i) pass(absl::Milliseconds(100));
+  EXPECT_GT(asked, 2);
+  EXPECT_TRUE(stream.sequencer().in_sync());  // nobody has answered: a loss
+  EXPECT_TRUE(replica.lapsed());
+  EXPECT_EQ(replica.StampNow(now), stamp + absl::Seconds(6));
+  pass(absl::Seconds(60));
+  EXPECT_FALSE(replica.lapsed());
+}
+
+TEST(EngineLifeTest, WhatIsOffloadedLastsOneTtlFromItsRemovalOn) {
+  StreamOptions options;
+  options.ledger.ttl = absl::Seconds(60);
+  options.ledger.gpu_removal = GpuRemoval::kOffload;
+  EngineStream stream(options, [](uint64_t) {});
+  const BlockLedger& ledger = stream.replicas().begin()->second->ledger;
+  // The batches are of 1.5, which is 40 s ago.
+  Moment now = {.steady = absl::FromUnixSeconds(1000), .wall = absl::FromUnixMillis(41'500)};
+  stream.OnLive(0, BatchOf(kRoot), now);
+  stream.OnLive(1, BatchOf(R"([["BlockRemoved", [1]]])"), now);
+  now.wall -= absl::Hours(1);
+  now.steady += absl::Seconds(19);
+  stream.OnTick(now);
+  EXPECT_EQ(ledger.held_blocks(), 1);
+  now.steady += absl::Seconds(1);
+  stream.OnTick(now);
+  EXPECT_EQ(ledger.held_blocks(), 0);
 }
 
 TEST(EngineLifeTest, ABatchWithoutARankIsOfItsStreams) {
@@ -355,7 +406,7 @@ TEST(EngineLifeTest, ABatchWithoutARankIsOfItsStreams) {
   options.rank = 3;
   EngineStream stream(options, [](uint64_t) {});
   SimulatedEngine engine({});
-  stream.OnLive(0, engine.Publish(1).payload, absl::FromUnixSeconds(5));
+  stream.OnLive(0, engine.Publish(1).payload, At(absl::FromUnixSeconds(5)));
   ASSERT_EQ(stream.replicas().size(), 1);
   EXPECT_EQ(stream.replicas().begin()->first, 3);
 }

@@ -58,13 +58,23 @@ class EventHubTest : public ::testing::Test {
 };
 
 TEST_F(EventHubTest, ListensWhileSomebodyIsSubscribed) {
-  EXPECT_FALSE(hub_.IsListening());
+  EXPECT_FALSE(hub_.IsListening(CacheEventType::kPrefixAdded));
   auto first = Subscribe();
   auto second = Subscribe();
   first.reset();
-  EXPECT_TRUE(hub_.IsListening());
+  EXPECT_TRUE(hub_.IsListening(CacheEventType::kPrefixAdded));
   second.reset();
-  EXPECT_FALSE(hub_.IsListening());
+  EXPECT_FALSE(hub_.IsListening(CacheEventType::kPrefixAdded));
+}
+
+TEST_F(EventHubTest, ListensForWhatIsWantedAlone) {
+  EventFilter filter;
+  filter.types = {CacheEventType::kAllCleared};
+  const auto clears = Subscribe(filter);
+  EXPECT_TRUE(hub_.IsListening(CacheEventType::kAllCleared));
+  EXPECT_FALSE(hub_.IsListening(CacheEventType::kPrefixAdded));
+  const auto all = Subscribe();
+  EXPECT_TRUE(hub_.IsListening(CacheEventType::kPrefixAdded));
 }
 
 TEST_F(EventHubTest, AnEventSaysAllThatTheChangeSays) {
@@ -182,7 +192,7 @@ TEST_F(EventHubTest, SubscribersComeAndGoWhileEventsFlow) {
     Drain(subscription.get());
   }
   writer.join();
-  EXPECT_FALSE(hub_.IsListening());
+  EXPECT_FALSE(hub_.IsListening(CacheEventType::kPrefixAdded));
 }
 
 }  // namespace

@@ -20,13 +20,13 @@ CORE = {
     "routing": {"base", "fingerprint", "index", "policy", "ranking"},
     "engine": {"base", "fingerprint"},  # the bridge's core
 }
-ADAPTERS = {room: set(CORE) for room in ("config", "rpc", "telemetry", "http")}
+ADAPTERS = {room: set(CORE) for room in ("config", "wire", "rpc", "telemetry", "http")}
 PROGRAMS = {
     "daemon": set(CORE) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
-    "bridge": {"base", "engine", "config", "telemetry", "http", "daemon"},  # of daemon, how it waits for signals
-    "ctl": {"base", "fingerprint", "policy", "config"},  # another client, which also judges policy files
-    "load": {"base", "fingerprint"},  # a client: it knows the wire and how to hash, not the server
+    "bridge": {"base", "engine", "config", "telemetry", "http", "wire", "daemon"},  # of daemon, how it waits and ends
+    "ctl": {"base", "fingerprint", "policy", "config", "wire"},  # another client, which also judges policy files
+    "load": {"base", "fingerprint", "wire"},  # a client: it knows the wire and how to hash, not the server
 }
 ROOMS = CORE | ADAPTERS | PROGRAMS
 
@@ -40,13 +40,14 @@ FOREIGN_INCLUDES = {
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
     "routing": ("openssl/sha.h", "openssl/evp.h"),
     "config": ("yaml-cpp/", "CLI/", "openssl/"),
+    "wire": WIRE,
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
     "http": ("microhttpd.h", "gnutls/"),
     "daemon": ("spdlog/", "nlohmann/"),
     "load": WIRE + ("CLI/", "nlohmann/"),
     "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
-    "engine": ("xxhash.h", "msgpack.hpp"),
+    "engine": ("xxhash.h", "msgpack.hpp", "openssl/evp.h"),
     "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
 }
 FOREIGN_TARGETS = {
@@ -54,13 +55,14 @@ FOREIGN_TARGETS = {
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
     "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO", "PkgConfig::SSL"),
+    "wire": WIRE_TARGETS,
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
     "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),
     "daemon": ("spdlog::", "nlohmann_json::"),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),
-    "engine": ("PkgConfig::XXHASH", "msgpackc-cxx"),
+    "engine": ("PkgConfig::CRYPTO", "PkgConfig::XXHASH", "msgpackc-cxx"),
     "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ", "CURL::"),
 }
 
@@ -219,6 +221,8 @@ def log_problems(root):
     logged = {}
     for path in files(root / "src", (".h", ".cc")):
         program = "icache-bridge" if path.is_relative_to(root / "src/bridge") else "icached"
+        if path == root / "src/daemon/ending.cc":
+            program = "Both programs"
         text = path.read_text(encoding="utf-8")
         for call in LOG_CALL.finditer(text):
             arguments, place = call[2], f"{path.relative_to(root)}:{text.count(chr(10), 0, call.start()) + 1}"

@@ -129,7 +129,7 @@ class Mirror final : public ChangeObserver {
   using Row = std::tuple<std::string, std::string, std::string>;                             // tenant, model, replica
   using Holdings = std::map<std::tuple<std::string, std::string, std::string>, absl::Time>;  // scheme, adapter, hash
 
-  Mirror() { SetListening(true); }
+  Mirror() { SetListening(kAllTypes); }
 
   void OnChange(const IndexChange& change) override {
     Holdings& held = held_[Row(change.tenant_id, change.model_id, change.replica_id)];

@@ -160,9 +160,9 @@ TEST_F(EventStreamTest, WhoDoesNotReadIsToldHowManyItHasLost) {
 TEST_F(EventStreamTest, NobodyIsListenedForOnceTheyHaveLeft) {
   StartServer();
   const auto events = Observe();
-  EXPECT_TRUE(events_.IsListening());
+  EXPECT_TRUE(events_.IsListening(CacheEventType::kPrefixAdded));
   server_->Shutdown(absl::InfiniteDuration());
-  EXPECT_FALSE(events_.IsListening());
+  EXPECT_FALSE(events_.IsListening(CacheEventType::kPrefixAdded));
   EXPECT_EQ(events->reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 

@@ -13,7 +13,7 @@
 //   restart      the same with a later ts, or after a reconnection without replay, or a replay that does not know the
 //                last batch: all begins anew
 //
-// Pure: no clock, no socket. Thread-compatible. Source: contract/engine-events.md.
+// Pure: no clock, no socket; `now` is of a steady clock. Thread-compatible. Source: contract/engine-events.md.
 #pragma once
 
 #include <cstddef>

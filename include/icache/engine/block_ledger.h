@@ -21,8 +21,8 @@
 //   2. Copies of an alias count in its block's sums exactly when both are of the same epoch; an alias's is never the
 //      later one.
 //   3. An alias has copies, or stands for a block that the offload tier keeps.
-//   4. A hash with a blank alias is no parent; nor is any hash, once hashes are known to stand for several blocks and
-//      some of what they stand for has been missed.
+//   4. A hash with a blank alias is no parent; nor is any hash that may stand for several blocks, once some of what
+//      hashes stand for has been missed.
 //   5. At most max_blocks blocks held, and as many gone but not drained; two aliases for each, and as many blank ones;
 //      max_adapters adapters. What is beyond is dropped and counted.
 //
@@ -46,6 +46,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "icache/base/string_map.h"
+#include "icache/engine/hash_chain_proof.h"
 #include "icache/engine/kv_events.h"
 
 namespace icache {
@@ -61,6 +62,8 @@ struct LedgerOptions {
   absl::flat_hash_map<int64_t, std::string> adapters;  // lora_id -> name, for engines that send no name
   GpuRemoval gpu_removal = GpuRemoval::kEvict;
   absl::Duration ttl = absl::Minutes(30);  // of offloaded blocks
+  // Each engine hash stands for one content, unless it turns out otherwise. false: that has to be proven.
+  bool hashes_are_chained = true;
   size_t max_blocks = 4'000'000;
   size_t max_adapters = 4096;
 };
@@ -105,6 +108,7 @@ class BlockLedger {
 
   // O(blocks of the event). Strings of events are copied.
   void Store(const BlockStored& event);
+  // `at`: on the clock of ExpireOffloaded().
   void Remove(const BlockRemoved& event, absl::Time at);
 
   // The engine starts anew: forgets everything. `known_from_start`: events from here on are the whole story, so that a
@@ -126,7 +130,7 @@ class BlockLedger {
   // Whether it has turned out that blocks may have been taken for what they are not: hashes stand for several blocks,
   // and some of what they stand for has been missed. True once each time; as if events were lost.
   bool TakeDoubt() { return std::exchange(doubt_, false); }
-  // Offloaded blocks whose time has come go.
+  // Offloaded blocks whose time has come go. `now` is of a steady clock.
   void ExpireOffloaded(absl::Time now);
 
   // Counts MarkSuspect().
@@ -212,6 +216,10 @@ class BlockLedger {
     int32_t tokens_through = 0;
   };
 
+  // Whether a hash can stand for no more than one content.
+  bool HashesAreChained() const {
+    return chain_proof_.found() || (options_->hashes_are_chained && !hashes_are_ambiguous_);
+  }
   bool IsSuspect(const Block& block) const { return block.epoch != epoch_; }
   static bool IsHeld(const Block& block) { return block.warm_copies + block.cold_copies > 0 || block.offloaded; }
 
@@ -293,10 +301,11 @@ class BlockLedger {
   absl::btree_set<std::pair<absl::Time, Id>> offload_order_;  // (until, block) of each
 
   // Of the engine's process; a clear changes none of it.
-  std::optional<EngineHash> root_;     // sent in place of nil; never the name of a block
-  bool learning_root_ = false;         // everything it has stored was seen, understood and kept
-  bool seen_store_ = false;            // blocks have been stored, understood or not
-  bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks
+  std::optional<EngineHash> root_;  // sent in place of nil; never the name of a block
+  bool learning_root_ = false;      // everything it has stored was seen, understood and kept
+  bool seen_store_ = false;         // blocks have been stored, understood or not
+  HashChainProof chain_proof_;
+  bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks; of all the engine's processes
   bool meanings_missed_ = false;       // hashes may stand for what no alias tells of; until all is cleared
   bool doubt_ = false;                 // not taken yet
 

@@ -20,12 +20,14 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "icache/base/moment.h"
 #include "icache/engine/batch_sequencer.h"
 #include "icache/engine/block_ledger.h"
 #include "icache/engine/kv_events.h"
 
 namespace icache {
 
+// `now` is of a steady clock.
 class EngineReplica {
  public:
   explicit EngineReplica(const LedgerOptions* options) : ledger(options), options_(options) {}
@@ -37,9 +39,11 @@ class EngineReplica {
   void Lapse(absl::Time now, bool claims_unknown);
   // Forgets suspects and offloaded blocks whose time has come.
   void Tick(absl::Time now);
-  // The time to stamp a report with: `at`, or what an earlier report said if that is later. Entries, evictions and
-  // clears of one replica must not go back in time.
+  // The time to stamp a report with, of the wall clock: `at`, or what an earlier report said if that is later. Entries,
+  // evictions and clears of one replica must not go back in time.
   absl::Time Stamp(absl::Time at) { return stamp_ = std::max(stamp_, at); }
+  // That of now. It goes on where the wall clock is set back, or leases would stand still until that has caught up.
+  absl::Time StampNow(Moment now);
 
   // Whether a batch of it has come. Of a rank that was never heard, others may know better whose it is.
   bool heard() const { return heard_; }
@@ -71,6 +75,7 @@ class EngineReplica {
   bool void_ = false;
   absl::Time refresh_at_ = absl::InfiniteFuture();
   absl::Time stamp_ = absl::InfinitePast();
+  Moment stamped_ = {absl::InfinitePast(), absl::InfinitePast()};  // when StampNow() was last asked, and what for
 };
 
 struct StreamOptions {
@@ -103,20 +108,22 @@ class EngineStream final : private SequencerListener {
   EngineStream& operator=(const EngineStream&) = delete;
 
   // As in BatchSequencer.
-  void OnLive(uint64_t sequence, std::string_view payload, absl::Time now);
-  void OnReplayed(uint64_t sequence, std::string_view payload, absl::Time now);
-  void OnReplayEnd(absl::Time now);
-  void OnReconnected(absl::Time now);
-  void OnTick(absl::Time now);
+  void OnLive(uint64_t sequence, std::string_view payload, Moment now);
+  void OnReplayed(uint64_t sequence, std::string_view payload, Moment now);
+  void OnReplayEnd(Moment now);
+  void OnReconnected(Moment now);
+  void OnTick(Moment now);
   // The engine is gone, and with it all that its replicas held.
-  void OnEngineGone(absl::Time now);
+  void OnEngineGone(Moment now);
+  // Begins without replicas, as a stream with ranks does, so that ranks are taken anew.
+  void ForgetReplicas() { replicas_.clear(); }
 
   const BatchSequencer& sequencer() const { return sequencer_; }
   const StreamCounts& counts() const { return counts_; }
   // ts of the last batch, as far as it has come; infinite past before the first.
   absl::Time last_batch_at() const { return last_batch_at_; }
-  // A replica stays once it is there. Without ranks it is there from the start; the stream's own rank is since the
-  // first start of an engine, heard or not.
+  // A replica stays once it is there, until ForgetReplicas(). Without ranks it is there from the start; the stream's
+  // own rank is since the first start of an engine, heard or not.
   const std::map<Rank, std::unique_ptr<EngineReplica>>& replicas() const { return replicas_; }
 
   // Whether anything is known of the engine.
@@ -139,7 +146,7 @@ class EngineStream final : private SequencerListener {
   const std::function<void(uint64_t)> request_replay_;
   BatchSequencer sequencer_;
   std::map<Rank, std::unique_ptr<EngineReplica>> replicas_;
-  absl::Time now_ = absl::InfinitePast();  // of the call under way
+  Moment now_ = {absl::InfinitePast(), absl::InfinitePast()};  // of the call under way
   absl::Time last_batch_at_ = absl::InfinitePast();
   bool started_late_ = false;  // no engine start has been seen
   bool complete_ = false;      // all of the engine's batches since its start have been seen

@@ -99,6 +99,9 @@ class EventHub final : public ChangeObserver {
  private:
   friend class EventSubscription;
 
+  // For what the subscribers want, taken together.
+  void Listen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Clock* const clock_;
   const size_t max_queued_;
   mutable Mutex mutex_;

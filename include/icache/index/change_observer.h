@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <string_view>
 
 #include "absl/time/time.h"
@@ -33,15 +34,18 @@ class ChangeObserver {
  public:
   virtual ~ChangeObserver() = default;
 
-  // While false nothing is told, and telling costs nothing.
-  bool IsListening() const { return listening_.load(std::memory_order_relaxed); }
+  // While false no change of that type is told, and telling costs nothing.
+  bool IsListening(CacheEventType type) const { return (types_.load(std::memory_order_relaxed) & BitOf(type)) != 0; }
   virtual void OnChange(const IndexChange& change) = 0;
 
  protected:
-  void SetListening(bool listening) { listening_.store(listening, std::memory_order_relaxed); }
+  static constexpr uint32_t kAllTypes = ~uint32_t{0};
+  static constexpr uint32_t BitOf(CacheEventType type) { return uint32_t{1} << static_cast<int>(type); }
+  // A bit for each type that is listened for.
+  void SetListening(uint32_t types) { types_.store(types, std::memory_order_relaxed); }
 
  private:
-  std::atomic<bool> listening_ = false;
+  std::atomic<uint32_t> types_ = 0;
 };
 
 }  // namespace icache

@@ -1,4 +1,4 @@
-#include "icache/rpc/library_logs.h"
+#include "icache/wire/library_logs.h"
 
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
