@@ -240,10 +240,11 @@ class DaemonConnection {
     for (const auto& [scope, watch] : watches_) {
       if (tag != watch.get()) continue;
       if (watch->ended) {
-        // Cancelled is one that did not begin in time.
+        // Cancelled is one that did not begin in time; exhausted are the streams that the daemon has for observers.
         const grpc::StatusCode code = watch->status.error_code();
         const bool refused = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
-                             code == grpc::StatusCode::UNIMPLEMENTED || code == grpc::StatusCode::CANCELLED;
+                             code == grpc::StatusCode::UNIMPLEMENTED || code == grpc::StatusCode::CANCELLED ||
+                             code == grpc::StatusCode::RESOURCE_EXHAUSTED;
         if (refused) unwatched_ = absl::StrCat("refused: ", watch->status.error_message());
         watch->lost = !refused;
       } else if (ok) {

@@ -59,7 +59,7 @@ struct RpcOptions {
   // Open streams over all queues; one more is refused with RESOURCE_EXHAUSTED.
   size_t max_lookup_streams = 16'384;    // LookupRouteStream
   size_t max_report_streams = 16'384;    // ReportCacheState
-  size_t max_event_streams = 1'024;      // StreamCacheEvents
+  size_t max_event_streams = 4'096;      // StreamCacheEvents: each bridge has one for a tenant's model
   size_t max_metric_streams = 64;        // StreamMetrics
   size_t max_watch_streams = 1'024;      // of the health service
   int max_calls_per_connection = 4'096;  // at a time; a client's further calls wait on its side
