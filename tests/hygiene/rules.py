@@ -35,6 +35,7 @@ ROOMS = CORE | ADAPTERS | PROGRAMS
 WIRE = ("grpc/", "grpcpp/", "google/protobuf/", "inferencecache/")
 WIRE_TARGETS = ("gRPC::", "protobuf::", "icache::proto")
 FOREIGN_INCLUDES = {
+    "base": ("malloc.h",),  # how large a block is that is to be wiped
     "access": ("openssl/",),
     "fingerprint": ("xxhash.h",),
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel

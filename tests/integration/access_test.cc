@@ -284,6 +284,21 @@ TEST_F(AccessTest, AFileThatIsEmptyForAMomentLocksNobodyOut) {
   EXPECT_TRUE(As(kGateway).Lookup().ok());
 }
 
+// A sanitizer keeps what has been freed.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(AccessTest, TokensAreNotInMemory) {
+  Start();
+  EXPECT_FALSE(icached_->MemoryHolds(kGateway));
+  EXPECT_FALSE(icached_->MemoryHolds(kBoundOperator));
+  EXPECT_TRUE(icached_->MemoryHolds(folder_ / "grants.yaml"));  // what is there is found
+  WriteGrants(Grants(kNew));
+  ASSERT_TRUE(Eventually([&] {
+    return Metrics().Value("inferencecache_access_reloads_total", {{"result", "success"}}).value_or(0) == 1;
+  }));
+  EXPECT_FALSE(icached_->MemoryHolds(kNew));
+}
+#endif
+
 TEST_F(AccessTest, RefusalsAreCounted) {
   Start();
   (void)As("").Lookup();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "icache/base/wipe.h"
 
 namespace icache {
 
@@ -13,6 +14,8 @@ struct TlsIdentity {
   std::string private_key;        // belongs to that certificate; not encrypted
   std::string client_ca;          // certificates that sign those of clients; "" = clients are not asked for one
   absl::Time expires_at;          // end of the server certificate's validity
+
+  ~TlsIdentity() { Wipe(&private_key); }
 };
 
 }  // namespace icache
