@@ -59,6 +59,13 @@ class ChildProcess {
 
   bool ready() const { return output_.find(ready_event_) != std::string::npos; }
   const std::string& output() const { return output_; }
+  // Waits until it has said `text`; false when it ends before.
+  bool WaitForOutput(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      if (!ReadOutput()) return false;
+    }
+    return true;
+  }
   int http_port() const { return std::stoi(Logged("http_port")); }
 
   // Resident memory.
