@@ -132,6 +132,7 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
 
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files, const TlsCheck& check) {
   if (!files.enabled()) return nullptr;
+  if (files.key.empty()) return absl::InvalidArgumentError(absl::StrCat(files.certificate, ": there is no key for it"));
   ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));
   return ParseTlsIdentity(read, check);
 }

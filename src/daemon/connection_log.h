@@ -32,6 +32,10 @@ class ConnectionLog final : public ConnectionObserver {
     logger_->Warn("tls_handshake_failed", {{"listener", name_}, {"client", client_address}, {"reason", why}});
   }
   void OnCut(Cut why) override { metrics_->RecordHttpCut(why == Cut::kRoom); }
+  void OnCompressedRequest() override {
+    metrics_->RecordCompressedRequest();
+    logger_->Warn("compressed_request_refused");
+  }
 
  private:
   static constexpr int64_t kRepeatSeconds = 10;

@@ -168,7 +168,7 @@ absl::Status Server::StartRpc() {
   options.min_ping_interval = options_.min_ping_interval;
   options.max_connection_age = options_.max_connection_age;
   options.max_connection_age_grace = options_.max_connection_age_grace;
-  if (options_.grpc_tls.enabled()) TellOfRefusedHandshakes(grpc_connections_.get());
+  TellOfRefusals(grpc_connections_.get());
   ASSIGN_OR_RETURN(rpc_, RpcServer::Start(options, {.router = router_.get(),
                                                     .index = index_.get(),
                                                     .clock = clock_,
@@ -214,8 +214,8 @@ absl::Status Server::WatchCallers() {
       logger_->Error("access_refused", {{"problems", TextOf(status)}});
     }
   };
-  ASSIGN_OR_RETURN(access_watcher_,
-                   WatchAccess(options_.access_path, options_.policy_poll_interval, &access_, clock_, on_reload));
+  ASSIGN_OR_RETURN(access_watcher_, WatchAccess(options_.access_path, options_.client_certificates(),
+                                                options_.policy_poll_interval, &access_, clock_, on_reload));
   metrics_->RecordAccessLoad();
   return absl::OkStatus();
 }
@@ -289,7 +289,7 @@ void Server::Shutdown(absl::Duration grace) {
   sweeper_.reset();
   http_->Stop();
   rpc_.reset();
-  TellOfRefusedHandshakes(nullptr);
+  TellOfRefusals(nullptr);
   logger_->Info("stopped");
 }
 

@@ -12,14 +12,19 @@ namespace icache {
 namespace {
 
 Mutex observer_mutex;
-ConnectionObserver* handshake_observer ABSL_GUARDED_BY(observer_mutex) = nullptr;
+ConnectionObserver* refusal_observer ABSL_GUARDED_BY(observer_mutex) = nullptr;
 
 void TakeLine(gpr_log_func_args* line) {
-  constexpr std::string_view kRefused = "Handshake failed with fatal error ";
+  constexpr std::string_view kHandshake = "Handshake failed with fatal error ";
+  constexpr std::string_view kCompression = "Compression algorithm ";
   const std::string_view message = line->message;
-  if (!message.starts_with(kRefused)) return;
   MutexLock lock(&observer_mutex);
-  if (handshake_observer != nullptr) handshake_observer->OnHandshakeFailed("", message.substr(kRefused.size()));
+  if (refusal_observer == nullptr) return;
+  if (message.starts_with(kHandshake)) {
+    refusal_observer->OnHandshakeFailed("", message.substr(kHandshake.size()));
+  } else if (message.starts_with(kCompression)) {
+    refusal_observer->OnCompressedRequest();
+  }
 }
 
 }  // namespace
@@ -29,9 +34,9 @@ void SilenceRpcLibraries() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&TakeLine);
 }
 
-void TellOfRefusedHandshakes(ConnectionObserver* observer) {
+void TellOfRefusals(ConnectionObserver* observer) {
   MutexLock lock(&observer_mutex);
-  handshake_observer = observer;
+  refusal_observer = observer;
 }
 
 }  // namespace icache

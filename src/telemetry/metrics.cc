@@ -238,6 +238,8 @@ void Metrics::AddConnections(MetricsPage* page) const {
   page->Counter("inferencecache_http_connections_cut_total", "HTTP connections that the server has ended, by reason.")
       .Add(http_cut_for_slowness_.load(std::memory_order_relaxed), {{"reason", "slow"}})
       .Add(http_cut_for_room_.load(std::memory_order_relaxed), {{"reason", "room"}});
+  page->Counter("inferencecache_compressed_requests_total", "gRPC requests refused since they are compressed.")
+      .Add(compressed_requests_.load(std::memory_order_relaxed));
 }
 
 void Metrics::AddTls(MetricsPage* page) const {

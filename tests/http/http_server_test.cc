@@ -87,6 +87,7 @@ class CutCounter final : public ConnectionObserver {
  public:
   void OnAcceptFailed(int /*error*/) override {}
   void OnHandshakeFailed(std::string_view /*client_address*/, std::string_view /*why*/) override {}
+  void OnCompressedRequest() override {}
   void OnCut(Cut why) override { ++cuts_[static_cast<size_t>(why)]; }
 
   int cuts(Cut why) const { return cuts_[static_cast<size_t>(why)]; }

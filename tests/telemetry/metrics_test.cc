@@ -199,6 +199,7 @@ TEST_F(MetricsTest, ConnectionsThatComeToNothingAreCounted) {
   metrics_.RecordHandshakeFailure(Listener::kHttp);
   metrics_.RecordAcceptFailure(Listener::kGrpc);
   metrics_.RecordHttpCut(/*for_room=*/true);
+  metrics_.RecordCompressedRequest();
   const PageReader page = Page();
   EXPECT_THAT(page.Value("inferencecache_tls_handshake_failures_total", {{"listener", "http"}}), Optional(1));
   EXPECT_EQ(page.Value("inferencecache_tls_handshake_failures_total", {{"listener", "grpc"}}), std::nullopt);
@@ -206,6 +207,7 @@ TEST_F(MetricsTest, ConnectionsThatComeToNothingAreCounted) {
   EXPECT_THAT(page.Value("inferencecache_accept_failures_total", {{"listener", "http"}}), Optional(0));
   EXPECT_THAT(page.Value("inferencecache_http_connections_cut_total", {{"reason", "room"}}), Optional(1));
   EXPECT_THAT(page.Value("inferencecache_http_connections_cut_total", {{"reason", "slow"}}), Optional(0));
+  EXPECT_THAT(page.Value("inferencecache_compressed_requests_total"), Optional(1));
 }
 
 TEST_F(MetricsTest, BuildInfoIsOneWithVersionAndCommit) {

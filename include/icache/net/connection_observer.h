@@ -1,4 +1,4 @@
-// ConnectionObserver: is told of connections that come to nothing.
+// ConnectionObserver: is told of connections, and requests on them, that come to nothing before a handler sees them.
 #pragma once
 
 #include <string_view>
@@ -21,6 +21,8 @@ class ConnectionObserver {
   // One has ended before its TLS handshake was done. What is not known is "".
   virtual void OnHandshakeFailed(std::string_view client_address, std::string_view why) = 0;
   virtual void OnCut(Cut why) = 0;
+  // A request was refused since it is compressed.
+  virtual void OnCompressedRequest() = 0;
 };
 
 }  // namespace icache

@@ -9,8 +9,8 @@ namespace icache {
 // one). With GRPC_VERBOSITY in the environment gRPC goes on. For the whole process; not thread-safe, call it first.
 void SilenceRpcLibraries();
 
-// From now on `observer` is told of the TLS handshakes that gRPC refuses, of which nothing but its lines tells: so of
-// none with GRPC_VERBOSITY. Null = nobody is. Not owned. For the whole process; thread-safe.
-void TellOfRefusedHandshakes(ConnectionObserver* observer);
+// From now on `observer` is told of the TLS handshakes and compressed requests that gRPC refuses, of which nothing but
+// its lines tells: so of none with GRPC_VERBOSITY. Null = nobody is. Not owned. For the whole process; thread-safe.
+void TellOfRefusals(ConnectionObserver* observer);
 
 }  // namespace icache

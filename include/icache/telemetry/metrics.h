@@ -90,6 +90,9 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   // HTTP has ended a connection: it had not asked in time, or others needed the room.
   void RecordHttpCut(bool for_room);
 
+  // A gRPC request was refused since it is compressed.
+  void RecordCompressedRequest() { compressed_requests_.fetch_add(1, std::memory_order_relaxed); }
+
   // There are callers who are not let in: from now on the page tells how many.
   void ShowRefusals() { shows_refusals_.store(true, std::memory_order_relaxed); }
   // Callers are asked who they are, by rules that have been loaded. Shows refusals.
@@ -145,6 +148,7 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   std::array<std::atomic<int64_t>, 2> accept_failures_ = {};  // by Listener
   std::atomic<int64_t> http_cut_for_slowness_ = 0;
   std::atomic<int64_t> http_cut_for_room_ = 0;
+  std::atomic<int64_t> compressed_requests_ = 0;
   std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
 
   Mutex samples_mutex_;
