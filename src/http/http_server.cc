@@ -128,15 +128,18 @@ gnutls_session_t SessionOf(MHD_Connection* connection) {
   return info == nullptr ? nullptr : static_cast<gnutls_session_t>(info->tls_session);
 }
 
+// An IPv4 address that comes by a socket of both families is written as what it is.
 std::string AddressOf(MHD_Connection* connection) {
   const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
   if (info == nullptr) return "";
-  const sockaddr* const address = info->client_addr;
-  const bool is_v6 = address->sa_family == AF_INET6;
-  const void* const bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr)
-                                  : &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
   char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(address->sa_family, bytes, text, sizeof(text));
+  if (info->client_addr->sa_family != AF_INET6) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(info->client_addr)->sin_addr, text, sizeof(text));
+    return text;
+  }
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(info->client_addr)->sin6_addr;
+  const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&address);
+  inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &address.s6_addr[12] : address.s6_addr, text, sizeof(text));
   return text;
 }
 
@@ -306,7 +309,7 @@ void HttpServing::Run(MHD_Daemon* daemon) {
   for (const OwnedFd& fd : sockets.fds()) polled.push_back({.fd = fd.get(), .events = 0, .revents = 0});
   SteadyTime has_resources_from = SteadyTime::min();
   while (true) {
-    SteadyTime now = SteadyClock::now();
+    const SteadyTime now = SteadyClock::now();
     SteadyTime wake_at = EndSlow(now);
     if (MHD_UNSIGNED_LONG_LONG timeout_ms = 0; MHD_get_timeout(daemon, &timeout_ms) == MHD_YES) {
       wake_at = std::min(wake_at, now + std::chrono::milliseconds(std::min<uint64_t>(timeout_ms, kLongestWaitMs)));
@@ -383,8 +386,8 @@ Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
 
 void HttpServing::End(Client* client, Cut why) {
   client->is_ending = true;
-  shutdown(client->socket, SHUT_RDWR);
   if (handlers.connection_observer != nullptr) handlers.connection_observer->OnCut(why);
+  shutdown(client->socket, SHUT_RDWR);
 }
 
 HttpServer::HttpServer(std::unique_ptr<HttpServing> serving) : serving_(std::move(serving)) {}
