@@ -10,6 +10,7 @@
 #include "icache/config/access_loader.h"
 #include "icache/config/command_line.h"
 #include "icache/config/policy_loader.h"
+#include "icache/config/problems.h"
 #include "icache/config/tls_loader.h"
 #include "icache/daemon/crash_report.h"
 #include "icache/daemon/ending.h"
@@ -33,18 +34,27 @@ void OccupyStandardDescriptors() {
   }
 }
 
+// Adds what is wrong with the files that `options` name.
+void CheckFiles(const DaemonOptions& options, Problems* problems) {
+  const auto add = [problems](const absl::Status& status) {
+    if (!status.ok()) problems->Add(std::string(status.message()));
+  };
+  add(LoadPolicies(options.policy_path).status());
+  add(LoadAccess(options.access_path, options.client_certificates()).status());
+  const absl::Status grpc_tls = LoadTlsIdentity(options.grpc_tls).status();
+  const absl::Status http_tls = LoadTlsIdentity(options.http_tls, &CheckHttpIdentity).status();
+  add(grpc_tls);
+  if (http_tls != grpc_tls) add(http_tls);  // both may have the same files
+}
+
 int Main(int argc, char** argv) {
-  const absl::StatusOr<CommandLine> command_line = ParseCommandLine(argc, argv);
-  if (!command_line.ok()) return Fail(command_line.status());
-  if (command_line->text.has_value()) return fputs(command_line->text->c_str(), stdout) >= 0 ? 0 : 1;
-  const DaemonOptions& options = command_line->options;
-  if (command_line->validate_only) {
-    absl::Status files = LoadPolicies(options.policy_path).status();
-    files.Update(LoadAccess(options.access_path).status());
-    files.Update(LoadTlsIdentity(options.grpc_tls).status());
-    files.Update(LoadTlsIdentity(options.http_tls, &CheckHttpIdentity).status());
-    return files.ok() ? 0 : Fail(files);
-  }
+  Problems problems;
+  const CommandLine command_line = ParseCommandLine(argc, argv, &problems);
+  if (command_line.text.has_value()) return fputs(command_line.text->c_str(), stdout) >= 0 ? 0 : 1;
+  const DaemonOptions& options = command_line.options;
+  if (command_line.validate_only) CheckFiles(options, &problems);
+  if (const absl::Status status = problems.ToStatus(); !status.ok()) return Fail(status);
+  if (command_line.validate_only) return 0;
 
   const std::unique_ptr<Logger> logger = CreateDaemonLogger(options);
   ShutdownDeadline deadline(logger.get());

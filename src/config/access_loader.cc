@@ -28,6 +28,8 @@ bool IsHeaderText(std::string_view token) {
 // Adds up the grants of all files.
 class AccessBuilder {
  public:
+  explicit AccessBuilder(ClientCertificates certificates) : certificates_(certificates) {}
+
   void AddFile(const TextFile& file) {
     // What the YAML parser has to say may quote the text; where it says so may be told.
     Problems unquotable;
@@ -93,6 +95,10 @@ class AccessBuilder {
                               " visible ASCII characters without spaces");
         });
       } else if (field.key == "certificate_names") {
+        if (certificates_ == ClientCertificates::kNotAskedFor) {
+          problems.Add(field.place, "certificate_names",
+                       "nobody can show one: set grpc.tls_client_ca_file (or http.tls_client_ca_file)");
+        }
         ReadList(*field.value, "certificate_names", problems, [&](const std::string& text) {
           certificate_names.emplace_back(text, field.place);
           return check_length(text);
@@ -143,22 +149,25 @@ class AccessBuilder {
     for (const YamlNode* const item : node.items) ReadText(*item, key, problems, take);
   }
 
+  const ClientCertificates certificates_;
   AccessRules rules_;
   Problems problems_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const AccessRules>> ParseAccess(absl::Span<const TextFile> files) {
-  AccessBuilder builder;
+absl::StatusOr<std::shared_ptr<const AccessRules>> ParseAccess(absl::Span<const TextFile> files,
+                                                               ClientCertificates certificates) {
+  AccessBuilder builder(certificates);
   for (const TextFile& file : files) builder.AddFile(file);
   return std::move(builder).Build();
 }
 
-absl::StatusOr<std::shared_ptr<const AccessRules>> LoadAccess(const std::string& path) {
+absl::StatusOr<std::shared_ptr<const AccessRules>> LoadAccess(const std::string& path,
+                                                              ClientCertificates certificates) {
   if (path.empty()) return nullptr;
   ASSIGN_OR_RETURN(const std::vector<TextFile> files, ReadFileSet({path}, Folders::kRead));
-  return ParseAccess(files);
+  return ParseAccess(files, certificates);
 }
 
 }  // namespace icache

@@ -92,7 +92,14 @@ void ApplyFlags(const std::vector<GivenFlag>& given, DaemonOptions* options, Ori
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   Problems problems;
-  const std::vector<GivenFlag> given = ReadFlags(argc, argv, KindOf, &problems);
+  CommandLine command_line = ParseCommandLine(argc, argv, &problems);
+  if (command_line.text.has_value()) return command_line;
+  if (absl::Status status = problems.ToStatus(); !status.ok()) return status;
+  return command_line;
+}
+
+CommandLine ParseCommandLine(int argc, const char* const* argv, Problems* problems) {
+  const std::vector<GivenFlag> given = ReadFlags(argc, argv, KindOf, problems);
   const auto find = [&](std::string_view flag) {
     return std::find_if(given.begin(), given.end(), [&](const GivenFlag& one) { return one.flag == flag; });
   };
@@ -105,13 +112,12 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   command_line.validate_only = has(kValidateOnly);
 
   DaemonOptions* const options = &command_line.options;
-  if (has(kConfig)) ApplyConfigFile(std::string(find(kConfig)->value), options, &options->origins, &problems);
-  ApplyFlags(given, options, &options->origins, &problems);
+  if (has(kConfig)) ApplyConfigFile(std::string(find(kConfig)->value), options, &options->origins, problems);
+  ApplyFlags(given, options, &options->origins, problems);
   for (const auto& [key, message] : CheckTogether(*options)) {
     const auto origin = options->origins.find(key);
-    problems.Add(absl::StrCat(origin == options->origins.end() ? std::string(key) : origin->second, ": ", message));
+    problems->Add(absl::StrCat(origin == options->origins.end() ? std::string(key) : origin->second, ": ", message));
   }
-  if (absl::Status status = problems.ToStatus(); !status.ok()) return status;
   return command_line;
 }
 

@@ -30,6 +30,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) 
   // Not by the size that was reported: the file may grow meanwhile.
   std::string text;
   char buffer[64 << 10];
+  const absl::Cleanup wipe_buffer = [&buffer] { explicit_bzero(buffer, sizeof(buffer)); };  // it may hold a secret
   for (;;) {
     const ssize_t count = read(file, buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;

@@ -1,12 +1,15 @@
 #include "icache/config/file_watcher.h"
 
+#include <openssl/evp.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "icache/base/status_macros.h"
+#include "icache/base/wipe.h"
 
 namespace icache {
 namespace {
@@ -18,24 +21,36 @@ constexpr absl::Duration kSettlingInterval = absl::Milliseconds(50);
 // Files that differ at each of so many looks in a row are taken as they are.
 constexpr int kMaxUnsettledLooks = 4;
 
+// SHA-256 of the names and texts of `files`.
+std::string DigestOf(absl::Span<const TextFile> files) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  for (const TextFile& file : files) {
+    for (const std::string* const part : {&file.path, &file.text}) {
+      const uint64_t size = part->size();
+      EVP_DigestUpdate(context.get(), &size, sizeof(size));
+      EVP_DigestUpdate(context.get(), part->data(), part->size());
+    }
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  EVP_DigestFinal_ex(context.get(), digest, &size);
+  return {reinterpret_cast<const char*>(digest), size};
+}
+
 }  // namespace
 
-struct FileWatcher::Content {
-  FileSetStamp stamp;  // from before the bytes were read, so that a later change shows
-  bool stamp_is_trusted = false;
+// What one look at the files brought.
+struct FileWatcher::Look {
   absl::StatusOr<std::vector<TextFile>> files;  // or why they cannot be read
+  Content content;
 
-  // Looks at the files now.
-  static std::unique_ptr<const Content> Read(const FileWatcherOptions& options, const Clock& clock) {
-    auto content = std::make_unique<Content>();
-    content->stamp = StampFileSet(options.paths, options.folders);
-    content->files = ReadFileSet(options.paths, options.folders);
-    content->stamp_is_trusted = content->files.ok() && clock.Now() - content->stamp.LastChange() > kTrustedAge;
-    return content;
-  }
-
-  bool SaysTheSameAs(const Content& other) const {
-    return files.status() == other.files.status() && (!files.ok() || *files == *other.files);
+  explicit Look(const FileWatcherOptions& options, const Clock& clock) {
+    content.stamp = StampFileSet(options.paths, options.folders);
+    files = ReadFileSet(options.paths, options.folders);
+    content.stamp_is_trusted = files.ok() && clock.Now() - content.stamp.LastChange() > kTrustedAge;
+    content.status = files.status();
+    if (files.ok()) content.digest = DigestOf(*files);
   }
 
   absl::Status Load(const Judge& judge) const {
@@ -46,14 +61,15 @@ struct FileWatcher::Content {
 
 absl::StatusOr<std::unique_ptr<FileWatcher>> FileWatcher::Create(FileWatcherOptions options, const Clock* clock,
                                                                  Judge judge, ReloadCallback on_reload) {
-  std::unique_ptr<const Content> content = Content::Read(options, *clock);
-  RETURN_IF_ERROR(content->Load(judge));
+  const WipeFreedMemory wipe;
+  Look look(options, *clock);
+  RETURN_IF_ERROR(look.Load(judge));
   return std::unique_ptr<FileWatcher>(
-      new FileWatcher(std::move(options), clock, std::move(judge), std::move(on_reload), std::move(content)));
+      new FileWatcher(std::move(options), clock, std::move(judge), std::move(on_reload), std::move(look.content)));
 }
 
 FileWatcher::FileWatcher(FileWatcherOptions options, const Clock* clock, Judge judge, ReloadCallback on_reload,
-                         std::unique_ptr<const Content> content)
+                         Content content)
     : options_(std::move(options)),
       clock_(clock),
       judge_(std::move(judge)),
@@ -103,36 +119,38 @@ void FileWatcher::Run() {
 
 FileWatcher::CheckResult FileWatcher::CheckOnce() {
   MutexLock lock(&check_mutex_);
-  if (unsettled_ == nullptr && judged_->stamp_is_trusted &&
-      StampFileSet(options_.paths, options_.folders) == judged_->stamp) {
+  if (!unsettled_.has_value() && judged_.stamp_is_trusted &&
+      StampFileSet(options_.paths, options_.folders) == judged_.stamp) {
     return CheckResult::kUnchanged;
   }
-  std::unique_ptr<const Content> content = Content::Read(options_, *clock_);
-  if (content->SaysTheSameAs(*judged_)) {
-    judged_ = std::move(content);  // its stamp is newer
-    unsettled_ = nullptr;
+  const WipeFreedMemory wipe;
+  Look look(options_, *clock_);
+  if (look.content.SaysTheSameAs(judged_)) {
+    judged_ = std::move(look.content);  // its stamp is newer
+    unsettled_.reset();
     unsettled_looks_ = 0;
     return CheckResult::kUnchanged;
   }
-  const bool settled = unsettled_ != nullptr && content->SaysTheSameAs(*unsettled_);
+  const bool settled = unsettled_.has_value() && look.content.SaysTheSameAs(*unsettled_);
   if (!settled && unsettled_looks_ < kMaxUnsettledLooks) {
-    unsettled_ = std::move(content);
+    unsettled_ = std::move(look.content);
     ++unsettled_looks_;
     return CheckResult::kSettling;
   }
-  return Take(std::move(content)).ok() ? CheckResult::kReloaded : CheckResult::kRefused;
+  return Take(std::move(look)).ok() ? CheckResult::kReloaded : CheckResult::kRefused;
 }
 
 absl::Status FileWatcher::Reload() {
   MutexLock lock(&check_mutex_);
-  return Take(Content::Read(options_, *clock_));
+  const WipeFreedMemory wipe;
+  return Take(Look(options_, *clock_));
 }
 
-absl::Status FileWatcher::Take(std::unique_ptr<const Content> content) {
-  judged_ = std::move(content);
-  unsettled_ = nullptr;
+absl::Status FileWatcher::Take(Look look) {
+  judged_ = std::move(look.content);
+  unsettled_.reset();
   unsettled_looks_ = 0;
-  absl::Status status = judged_->Load(judge_);
+  absl::Status status = look.Load(judge_);
   on_reload_(status);
   return status;
 }

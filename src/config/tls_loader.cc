@@ -88,9 +88,10 @@ bool CanServe(const std::vector<OwnedCertificate>& chain, EVP_PKEY* key) {
   return ShakesHands(context.get());
 }
 
-absl::Time EndOfValidity(const X509& certificate) {
+// `otherwise` when it is no time.
+absl::Time TimeOf(const ASN1_TIME* asn1_time, absl::Time otherwise) {
   tm time = {};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(&certificate), &time) != 1) return absl::InfinitePast();
+  if (ASN1_TIME_to_tm(asn1_time, &time) != 1) return otherwise;
   return absl::FromTM(time, absl::UTCTimeZone());
 }
 
@@ -115,7 +116,8 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   auto identity = std::make_shared<TlsIdentity>();
   identity->certificate_chain = certificate_file.text;
   identity->private_key = key_file.text;
-  identity->expires_at = EndOfValidity(*chain.front());
+  identity->valid_from = TimeOf(X509_get0_notBefore(chain.front().get()), absl::InfinitePast());
+  identity->expires_at = TimeOf(X509_get0_notAfter(chain.front().get()), absl::InfinitePast());
   if (files.size() > 2) {
     RETURN_IF_ERROR(ReadCertificates(files[2]).status());
     identity->client_ca = files[2].text;
@@ -130,6 +132,7 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
 
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadTlsIdentity(const TlsFiles& files, const TlsCheck& check) {
   if (!files.enabled()) return nullptr;
+  if (files.key.empty()) return absl::InvalidArgumentError(absl::StrCat(files.certificate, ": there is no key for it"));
   ASSIGN_OR_RETURN(const std::vector<TextFile> read, ReadFileSet({files.certificate, files.key, files.client_ca}));
   return ParseTlsIdentity(read, check);
 }

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "icache/base/status_macros.h"
-#include "icache/config/access_loader.h"
 #include "icache/config/policy_loader.h"
 
 namespace icache {
@@ -39,11 +38,11 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& fi
                              publish, std::move(on_reload));
 }
 
-absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl::Duration poll_interval,
-                                                         Published<AccessRules>* rules, const Clock* clock,
-                                                         FileWatcher::ReloadCallback on_reload) {
-  const auto publish = [rules](absl::Span<const TextFile> read) {
-    ASSIGN_OR_RETURN(std::shared_ptr<const AccessRules> parsed, ParseAccess(read));
+absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, ClientCertificates certificates,
+                                                         absl::Duration poll_interval, Published<AccessRules>* rules,
+                                                         const Clock* clock, FileWatcher::ReloadCallback on_reload) {
+  const auto publish = [rules, certificates](absl::Span<const TextFile> read) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const AccessRules> parsed, ParseAccess(read, certificates));
     rules->Publish(std::move(parsed));
     return absl::OkStatus();
   };

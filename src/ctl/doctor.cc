@@ -47,6 +47,7 @@ class Judgement {
     CheckVersion();
     CheckClock();
     if (CheckNames()) {
+      CheckStamps();
       CheckObservations();
       CheckLeases();
       CheckStats();
@@ -114,6 +115,36 @@ class Judgement {
       return true;
     }
     return false;
+  }
+
+  // Whether the times that reporters send are microseconds. What is sent in a larger unit is dead on arrival, and all
+  // that the other checks would say of it is that it is old.
+  void CheckStamps() {
+    std::string replicas;
+    const char* unit = nullptr;
+    for (const ops::Replica& replica : scope_.replicas()) {
+      for (const int64_t stamp : {replica.lease_us(), replica.stats_reported_us(), replica.last_seen_us()}) {
+        const char* const found = UnitOf(stamp);
+        if (found == nullptr) continue;
+        unit = found;
+        replicas += (replicas.empty() ? "" : ", ") + Visible(replica.replica_id());
+        break;
+      }
+    }
+    if (unit == nullptr) return;
+    Bad("stamps", fmt::format("the times that came from {} are {}, not microseconds", replicas, unit),
+        "Have the reporter send timestamp_us in microseconds since 1970: until then all that it reports is too old.");
+  }
+
+  // The unit that a time of a reporter would be plausible in, when it is not the right one; else null.
+  const char* UnitOf(int64_t stamp) const {
+    const int64_t now = daemon_.time_us();
+    const auto is_near_now = [now](int64_t time, int64_t unit_us) {
+      return time >= now / 2 / unit_us && time <= now / unit_us * 2;
+    };
+    if (is_near_now(stamp, 1'000'000)) return "seconds";
+    if (is_near_now(stamp, 1'000)) return "milliseconds";
+    return nullptr;
   }
 
   void CheckObservations() {
@@ -217,7 +248,28 @@ class Judgement {
     const std::string found =
         fmt::format("these tokens get {}: {}", Visible(reason), Visible(facts_.explanation.because()));
     if (reason == "PREFIX_MATCH") return Ok("answer", found);
+    if (AllHoldAlike()) return Ok("answer", found + "; all replicas hold them alike, so each is as good as another");
+    const ops::Policy& policy = facts_.explanation.policy();
+    const int64_t least = std::max(policy.minimum_prefix_tokens(), policy.minimum_matched_tokens());
+    if (reason == "NO_HINT" || reason == "AFFINITY_HINT") {
+      if (facts_.explanation.input().tokens() < least) {
+        return Ok("answer",
+                  fmt::format("{}; the policy has prompts of fewer than {} tokens go anywhere", found, least));
+      }
+    }
     Warn("answer", found, "icachectl explain with these tokens tells every step.");
+  }
+
+  // Whether the tokens are held, and by all replicas as far as by any.
+  bool AllHoldAlike() const {
+    const auto is_alive = [](const ops::Match& match) {
+      return match.outcome() != ops::EXPIRED && match.outcome() != ops::NO_TOKENS;
+    };
+    const auto& matches = facts_.explanation.matches();
+    return std::any_of(matches.begin(), matches.end(), is_alive) &&
+           std::all_of(matches.begin(), matches.end(), [&](const ops::Match& match) {
+             return !is_alive(match) || (match.n() > 0 && match.k() == match.n());
+           });
   }
 
   absl::Duration Age(int64_t then_us) const { return absl::Microseconds(daemon_.time_us() - then_us); }

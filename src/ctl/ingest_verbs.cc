@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "ctl/argument.h"
@@ -81,6 +83,9 @@ wire::CacheEvent EventOf(const Settings& settings, const std::string& replica, w
 }  // namespace
 
 absl::StatusOr<bool> RunReport(const Settings& settings, const std::string& input) {
+  if (std::error_code error; std::filesystem::exists(input, error)) {
+    return absl::InvalidArgumentError(fmt::format("{} is no update but a file: it is read as @{}", input, input));
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadArgument(input));
   ASSIGN_OR_RETURN(const std::vector<wire::CacheStateUpdate> updates, ReadUpdates(text, settings));
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));

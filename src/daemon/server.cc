@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "daemon/call_log.h"
+#include "daemon/certificate_alarm.h"
+#include "daemon/connection_log.h"
 #include "daemon/debug_pages.h"
 #include "icache/base/status_macros.h"
 #include "icache/config/watchers.h"
@@ -18,6 +20,7 @@
 #include "icache/telemetry/build_info.h"
 #include "icache/telemetry/logging.h"
 #include "icache/telemetry/metrics.h"
+#include "icache/wire/library_logs.h"
 
 namespace icache {
 namespace {
@@ -73,11 +76,16 @@ absl::Status Server::StartAll() {
   metrics_ = std::make_unique<Metrics>(index_.get(), clock_);
   metrics_->WatchEvents(events_.get());
   metrics_->WatchLog(logger_);
+  metrics_->ShowConnections();
   metrics_->RecordPolicyLoad();
   debug_pages_ = std::make_unique<DebugPages>(&options_, policies_.get(), index_.get(), clock_);
   debug_pages_->RecordPolicyLoad(absl::OkStatus());
   router_ = std::make_unique<Router>(options_.router, index_.get(), policies_.get(), clock_, metrics_.get());
   RETURN_IF_ERROR(WatchCallers());
+  grpc_connections_ = std::make_unique<ConnectionLog>(Listener::kGrpc, "grpc", metrics_.get(), logger_, clock_);
+  http_connections_ = std::make_unique<ConnectionLog>(Listener::kHttp, "http", metrics_.get(), logger_, clock_);
+  grpc_alarm_ = std::make_unique<CertificateAlarm>("grpc", logger_);
+  http_alarm_ = std::make_unique<CertificateAlarm>("http", logger_);
   ASSIGN_OR_RETURN(grpc_tls_watcher_, WatchTls(Listener::kGrpc, options_.grpc_tls, &grpc_tls_));
   ASSIGN_OR_RETURN(http_tls_watcher_, WatchTls(Listener::kHttp, options_.http_tls, &http_tls_));
   RETURN_IF_ERROR(StartHttp());
@@ -86,6 +94,7 @@ absl::Status Server::StartAll() {
   sweeper_ = std::make_unique<BackgroundTask>("sweeper", options_.sweep_interval, [this] {
     index_->Sweep(clock_->Now());
     metrics_->Sweep();
+    CheckCertificates();
     return BackgroundTask::Next::kRepeat;
   });
   policy_watcher_->Start();
@@ -93,6 +102,7 @@ absl::Status Server::StartAll() {
     if (*watcher != nullptr) (*watcher)->Start();
   }
   LogWhoMayCall();
+  CheckCertificates();
   for (const std::string& address : rpc_->addresses()) logger_->Info("grpc_listening", {{"address", address}});
   logger_->Info("started", {{"http_port", http_->port()},
                             {"policies", policies_->Current()->policy_count()},
@@ -132,6 +142,7 @@ absl::Status Server::StartHttp() {
                     {"/debug/policies", [pages](const HttpQuery& query) { return pages->Policies(query); }},
                     {"/debug/index", [pages](const HttpQuery& query) { return pages->Index(query); }}};
   handlers.access_observer = metrics_.get();
+  handlers.connection_observer = http_connections_.get();
   if (!options_.http_tls.client_ca.empty()) metrics_->ShowRefusals();
   if (asks_callers()) handlers.admit = [this](const HttpCaller& caller) { return AdmitHttp(caller); };
   ASSIGN_OR_RETURN(http_, HttpServer::Start(options, std::move(handlers)));
@@ -157,6 +168,7 @@ absl::Status Server::StartRpc() {
   options.min_ping_interval = options_.min_ping_interval;
   options.max_connection_age = options_.max_connection_age;
   options.max_connection_age_grace = options_.max_connection_age_grace;
+  TellOfRefusals(grpc_connections_.get());
   ASSIGN_OR_RETURN(rpc_, RpcServer::Start(options, {.router = router_.get(),
                                                     .index = index_.get(),
                                                     .clock = clock_,
@@ -166,7 +178,8 @@ absl::Status Server::StartRpc() {
                                                     .tls = options_.grpc_tls.enabled() ? &grpc_tls_ : nullptr,
                                                     .access = asks_callers() ? &access_ : nullptr,
                                                     .access_observer = metrics_.get(),
-                                                    .call_observer = call_log_.get()}));
+                                                    .call_observer = call_log_.get(),
+                                                    .connection_observer = grpc_connections_.get()}));
   return absl::OkStatus();
 }
 
@@ -201,8 +214,8 @@ absl::Status Server::WatchCallers() {
       logger_->Error("access_refused", {{"problems", TextOf(status)}});
     }
   };
-  ASSIGN_OR_RETURN(access_watcher_,
-                   WatchAccess(options_.access_path, options_.policy_poll_interval, &access_, clock_, on_reload));
+  ASSIGN_OR_RETURN(access_watcher_, WatchAccess(options_.access_path, options_.client_certificates(),
+                                                options_.policy_poll_interval, &access_, clock_, on_reload));
   metrics_->RecordAccessLoad();
   return absl::OkStatus();
 }
@@ -236,6 +249,7 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
       metrics_->RecordTlsLoad(listener, expires_at);
       logger_->Info("tls_reloaded",
                     {{"listener", NameOf(listener)}, {"expires", absl::FormatTime(expires_at, absl::UTCTimeZone())}});
+      CheckCertificates();
     } else {
       logger_->Error("tls_refused", {{"listener", NameOf(listener)}, {"problem", TextOf(status)}});
     }
@@ -245,6 +259,11 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> Server::WatchTls(Listener listener,
                                     listener == Listener::kHttp ? &CheckHttpIdentity : nullptr));
   metrics_->RecordTlsLoad(listener, identity->Current()->expires_at);
   return watcher;
+}
+
+void Server::CheckCertificates() {
+  if (options_.grpc_tls.enabled()) grpc_alarm_->Check(*grpc_tls_.Current(), clock_->Now());
+  if (options_.http_tls.enabled()) http_alarm_->Check(*http_tls_.Current(), clock_->Now());
 }
 
 void Server::Reload() {
@@ -270,6 +289,7 @@ void Server::Shutdown(absl::Duration grace) {
   sweeper_.reset();
   http_->Stop();
   rpc_.reset();
+  TellOfRefusals(nullptr);
   logger_->Info("stopped");
 }
 

@@ -1,15 +1,19 @@
 #include "icache/http/http_server.h"
 
+#include <arpa/inet.h>
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
-#include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <list>
@@ -20,34 +24,56 @@
 
 #include "http/tls_sessions.h"
 #include "icache/base/status_macros.h"
+#include "icache/net/listening_sockets.h"
 
 namespace icache {
 
 namespace {
 
+using SteadyClock = std::chrono::steady_clock;
+using SteadyTime = SteadyClock::time_point;
+
 // One connection, from when it is accepted until the library has closed it.
 struct Client {
   int socket;
-  std::string address;                                // the bytes of the IP
-  bool has_asked = false;                             // its request has been read
-  bool is_ending = false;                             // to make room for another
+  std::string address;
+  SteadyTime since;
+  bool has_asked = false;                             // the head of its request has been read
+  bool is_ending = false;                             // by our own will
+  bool in_handshake = false;                          // of TLS
   std::shared_ptr<const TlsCredentials> credentials;  // live as long as it does; null without TLS
 };
 
 }  // namespace
 
-// What the library's thread works with.
+// What the server's thread works with.
 struct HttpServing {
-  HttpServing(HttpHandlers own_handlers, const HttpServerOptions& options)
-      : handlers(std::move(own_handlers)),
-        tls(options.tls),
-        max_per_address(options.max_connections_per_address),
-        sessions(options.tls) {}
+  HttpServing(HttpHandlers own_handlers, const HttpServerOptions& own_options)
+      : handlers(std::move(own_handlers)), options(own_options), sessions(options.tls) {}
+
+  // Serves until `stop` can be read.
+  void Run(MHD_Daemon* daemon);
+
+  // Accepts what waits at one of the sockets, as long as there is room. False when resources have run out.
+  bool AcceptWaiting(MHD_Daemon* daemon, int listening_fd);
+  // From when on one more connection has room: now, or once one that is there has had its time.
+  SteadyTime HasRoomFrom();
+  // Ends those that have not asked in time. Returns when the next one is due.
+  SteadyTime EndSlow(SteadyTime now);
+  // Ends a connection of the address's when they are more than its share.
+  void MakeRoomFor(const std::string& address);
+  // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have not
+  // asked if there is one. Null when there is none. Counts those that it was chosen from.
+  Client* FirstToGo(const std::string* address, size_t* count);
+  // The library closes what has been shut down.
+  void End(Client* client, Cut why);
 
   const HttpHandlers handlers;
-  const Published<TlsIdentity>* const tls;  // null = plain HTTP
-  const size_t max_per_address;
-  TlsSessions sessions;       // unused without TLS
+  const HttpServerOptions options;
+  TlsSessions sessions;  // unused without TLS
+  ListeningSockets sockets{"HTTP"};
+  int port = 0;
+  OwnedFd stop;               // an eventfd
   std::list<Client> clients;  // the oldest first
 };
 
@@ -63,63 +89,9 @@ constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 constexpr size_t kMaxTargetBytes = 8 << 10;
 constexpr std::ptrdiff_t kMaxParameters = 64;
 
-struct HostPort {
-  std::string host;  // without brackets; "" = every address
-  std::string port;
-};
-
-std::optional<HostPort> SplitAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return std::nullopt;
-  HostPort result{address.substr(0, colon), address.substr(colon + 1)};
-  if (result.host.size() >= 2 && result.host.front() == '[' && result.host.back() == ']') {
-    result.host = result.host.substr(1, result.host.size() - 2);
-  } else if (result.host.find(':') != std::string::npos) {
-    return std::nullopt;
-  }
-  const bool number = !result.port.empty() && result.port.size() <= 5 &&
-                      result.port.find_first_not_of("0123456789") == std::string::npos;
-  if (!number || std::stoi(result.port) > 65'535) return std::nullopt;
-  return result;
-}
-
-// A listening socket for the first of the host's addresses that allows one; the caller's to close.
-absl::StatusOr<int> Listen(const std::string& address) {
-  const std::optional<HostPort> parts = SplitAddress(address);
-  if (!parts.has_value()) return absl::InvalidArgumentError("HTTP address \"" + address + "\" is not HOST:PORT");
-
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const char* const host = parts->host.empty() ? nullptr : parts->host.c_str();
-  if (const int error = getaddrinfo(host, parts->port.c_str(), &hints, &found); error != 0) {
-    return absl::InvalidArgumentError("HTTP address \"" + address + "\" does not resolve: " + gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> candidates(found, &freeaddrinfo);
-  int error = 0;
-  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
-    const int listener = socket(candidate->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    // SO_REUSEADDR lets a restart bind while old connections are in TIME_WAIT; unlike SO_REUSEPORT it never lets two
-    // servers listen on one port.
-    const int yes = 1;
-    if (listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
-        bind(listener, candidate->ai_addr, candidate->ai_addrlen) == 0 && listen(listener, SOMAXCONN) == 0) {
-      return listener;
-    }
-    error = errno;
-    if (listener >= 0) close(listener);
-  }
-  return absl::UnavailableError("cannot listen on HTTP address \"" + address + "\": " + std::strerror(error));
-}
-
-int BoundPort(int socket_fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  // The port is at one place in both families.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
+// How long a connection is left alone when another wants its room.
+constexpr std::chrono::seconds kLeastStay{1};
+constexpr int64_t kLongestWaitMs = 60'000;
 
 // `text` as one line.
 std::string OneLine(std::string_view text) {
@@ -156,29 +128,26 @@ gnutls_session_t SessionOf(MHD_Connection* connection) {
   return info == nullptr ? nullptr : static_cast<gnutls_session_t>(info->tls_session);
 }
 
+// An IPv4 address that comes by a socket of both families is written as what it is.
 std::string AddressOf(MHD_Connection* connection) {
   const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
   if (info == nullptr) return "";
-  const auto bytes = [](const auto& address) {
-    return std::string(reinterpret_cast<const char*>(&address), sizeof(address));
-  };
-  return info->client_addr->sa_family == AF_INET6
-             ? bytes(reinterpret_cast<const sockaddr_in6*>(info->client_addr)->sin6_addr)
-             : bytes(reinterpret_cast<const sockaddr_in*>(info->client_addr)->sin_addr);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (info->client_addr->sa_family != AF_INET6) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(info->client_addr)->sin_addr, text, sizeof(text));
+    return text;
+  }
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(info->client_addr)->sin6_addr;
+  const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&address);
+  inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &address.s6_addr[12] : address.s6_addr, text, sizeof(text));
+  return text;
 }
 
-// Ends a connection of the address's when they are more than its share. The library closes what has been shut down.
-void MakeRoom(std::list<Client>& clients, const std::string& address, size_t share) {
-  size_t count = 0;
-  Client* oldest = nullptr;
-  for (Client& client : clients) {
-    if (client.is_ending || client.address != address) continue;
-    ++count;
-    if (oldest == nullptr || (oldest->has_asked && !client.has_asked)) oldest = &client;
-  }
-  if (count <= share) return;
-  oldest->is_ending = true;
-  shutdown(oldest->socket, SHUT_RDWR);
+// Called by the TLS library once it has taken or sent the last message of a handshake.
+int OnFinished(gnutls_session_t session, unsigned /*type*/, unsigned /*when*/, unsigned incoming,
+               const gnutls_datum_t* /*message*/) {
+  if (incoming != 0) static_cast<Client*>(gnutls_session_get_ptr(session))->in_handshake = false;
+  return 0;
 }
 
 // Called by the library when a connection begins, before its TLS handshake, and when it has ended.
@@ -186,26 +155,42 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
   auto& serving = *static_cast<HttpServing*>(server);
   if (code == MHD_CONNECTION_NOTIFY_STARTED) {
     const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    serving.clients.push_back({.socket = info->connect_fd, .address = AddressOf(connection), .credentials = nullptr});
-    Client& client = serving.clients.back();
-    if (serving.tls != nullptr) {
+    Client& client = serving.clients.emplace_back();
+    client.socket = info->connect_fd;
+    client.address = AddressOf(connection);
+    client.since = SteadyClock::now();
+    if (serving.options.tls != nullptr) {
+      const gnutls_session_t session = SessionOf(connection);
       client.credentials = serving.sessions.Current();
-      client.credentials->Give(SessionOf(connection));
+      client.credentials->Give(session);
+      client.in_handshake = true;
+      gnutls_session_set_ptr(session, &client);
+      gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, &OnFinished);
     }
     *context = &client;
-    MakeRoom(serving.clients, client.address, serving.max_per_address);
+    serving.MakeRoomFor(client.address);
   } else {
-    serving.clients.remove_if([ended = *context](const Client& client) { return &client == ended; });
+    const auto client = std::find_if(serving.clients.begin(), serving.clients.end(),
+                                     [ended = *context](const Client& one) { return &one == ended; });
+    ConnectionObserver* const observer = serving.handlers.connection_observer;
+    if (observer != nullptr && client->in_handshake && !client->is_ending) {
+      observer->OnHandshakeFailed(client->address, "");
+    }
+    serving.clients.erase(client);
   }
 }
 
+Client& ClientOf(MHD_Connection* connection) {
+  const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+  return *static_cast<Client*>(info->socket_context);
+}
+
 // Whether the client may see what is not for all.
-absl::Status Admit(MHD_Connection* connection, const Published<TlsIdentity>* tls, const HttpHandlers& handlers) {
+absl::Status Admit(MHD_Connection* connection, const HttpHandlers& handlers) {
   HttpCaller caller;
-  if (tls != nullptr && !tls->Current()->client_ca.empty()) {
-    const gnutls_session_t session = SessionOf(connection);
-    if (!ClientIsVerified(session)) return absl::UnauthenticatedError("a client certificate is needed");
-    caller.certificate_names = ClientNames(session);
+  const TlsCredentials* const tls = ClientOf(connection).credentials.get();
+  if (tls != nullptr && tls->client_authority() != nullptr) {
+    ASSIGN_OR_RETURN(caller.certificate_names, tls->client_authority()->NamesOf(ClientChain(SessionOf(connection))));
   }
   if (!handlers.admit) return absl::OkStatus();
   const char* const header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -271,12 +256,11 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** request) {
   try {
     const auto& serving = *static_cast<const HttpServing*>(server);
-    const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    static_cast<Client*>(info->socket_context)->has_asked = true;
+    ClientOf(connection).has_asked = true;
     std::optional<Reply> reply =
         *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
-      const absl::Status admitted = Admit(connection, serving.tls, serving.handlers);
+      const absl::Status admitted = Admit(connection, serving.handlers);
       reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers)
                             : Refuse(admitted, serving.handlers.access_observer);
     }
@@ -316,7 +300,97 @@ std::atomic<bool> panicked = false;
 
 absl::Status CheckHttpIdentity(const TlsIdentity& identity) { return TlsCredentials::Create(identity).status(); }
 
-HttpServer::HttpServer(int port, std::unique_ptr<HttpServing> serving) : port_(port), serving_(std::move(serving)) {}
+void HttpServing::Run(MHD_Daemon* daemon) {
+  pthread_setname_np(pthread_self(), "http");
+  const int library_fd = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  std::vector<pollfd> polled = {{.fd = stop.get(), .events = POLLIN, .revents = 0},
+                                {.fd = library_fd, .events = POLLIN, .revents = 0}};
+  const size_t first_listener = polled.size();
+  for (const OwnedFd& fd : sockets.fds()) polled.push_back({.fd = fd.get(), .events = 0, .revents = 0});
+  SteadyTime has_resources_from = SteadyTime::min();
+  while (true) {
+    const SteadyTime now = SteadyClock::now();
+    SteadyTime wake_at = EndSlow(now);
+    if (MHD_UNSIGNED_LONG_LONG timeout_ms = 0; MHD_get_timeout(daemon, &timeout_ms) == MHD_YES) {
+      wake_at = std::min(wake_at, now + std::chrono::milliseconds(std::min<uint64_t>(timeout_ms, kLongestWaitMs)));
+    }
+    const SteadyTime accepts_from = std::max(has_resources_from, HasRoomFrom());
+    const bool accepts = accepts_from <= now;
+    if (!accepts) wake_at = std::min(wake_at, accepts_from);
+    for (size_t i = first_listener; i < polled.size(); ++i) polled[i].events = accepts ? POLLIN : 0;
+
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(wake_at - now, SteadyClock::duration()));
+    poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(wait.count(), kLongestWaitMs)));
+    if (polled[0].revents != 0) return;
+    for (size_t i = first_listener; i < polled.size(); ++i) {
+      if ((polled[i].revents & POLLIN) == 0 || AcceptWaiting(daemon, polled[i].fd)) continue;
+      has_resources_from = SteadyClock::now() + std::chrono::milliseconds(kNoResourcesPauseMs);
+    }
+    MHD_run(daemon);
+  }
+}
+
+bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
+  Connection connection;
+  while (HasRoomFrom() <= SteadyClock::now()) {
+    switch (Accept(listening_fd, &connection)) {
+      case AcceptResult::kTaken:
+        break;
+      case AcceptResult::kNoneWaits:
+        return true;
+      case AcceptResult::kNoResources:
+        if (handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
+        return false;
+    }
+    size_t count = 0;
+    Client* const first_to_go = FirstToGo(nullptr, &count);
+    if (count >= options.max_connections) End(first_to_go, Cut::kRoom);
+    // Takes over the socket, whatever comes of it.
+    MHD_add_connection(daemon, connection.fd.Release(), reinterpret_cast<const sockaddr*>(&connection.address),
+                       connection.address_size);
+  }
+  return true;
+}
+
+SteadyTime HttpServing::HasRoomFrom() {
+  size_t count = 0;
+  const Client* const first_to_go = FirstToGo(nullptr, &count);
+  return count < options.max_connections ? SteadyTime::min() : first_to_go->since + kLeastStay;
+}
+
+SteadyTime HttpServing::EndSlow(SteadyTime now) {
+  const auto patience = absl::ToChronoNanoseconds(options.request_timeout);
+  for (Client& client : clients) {
+    if (client.has_asked || client.is_ending) continue;
+    if (client.since + patience > now) return client.since + patience;  // those behind it came later
+    End(&client, Cut::kSlow);
+  }
+  return SteadyTime::max();
+}
+
+void HttpServing::MakeRoomFor(const std::string& address) {
+  size_t count = 0;
+  Client* const first_to_go = FirstToGo(&address, &count);
+  if (count > options.max_connections_per_address) End(first_to_go, Cut::kRoom);
+}
+
+Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
+  Client* first = nullptr;
+  for (Client& client : clients) {
+    if (client.is_ending || (address != nullptr && client.address != *address)) continue;
+    ++*count;
+    if (first == nullptr || (first->has_asked && !client.has_asked)) first = &client;
+  }
+  return first;
+}
+
+void HttpServing::End(Client* client, Cut why) {
+  client->is_ending = true;
+  if (handlers.connection_observer != nullptr) handlers.connection_observer->OnCut(why);
+  shutdown(client->socket, SHUT_RDWR);
+}
+
+HttpServer::HttpServer(std::unique_ptr<HttpServing> serving) : serving_(std::move(serving)) {}
 
 HttpServer::~HttpServer() { Stop(); }
 
@@ -336,28 +410,39 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   more.push_back({MHD_OPTION_NOTIFY_CONNECTION, reinterpret_cast<intptr_t>(&OnConnection), serving.get()});
   more.push_back({MHD_OPTION_END, 0, nullptr});
 
-  ASSIGN_OR_RETURN(const int listener, Listen(options.address));
-  std::unique_ptr<HttpServer> server(new HttpServer(BoundPort(listener), std::move(serving)));
+  RETURN_IF_ERROR(serving->sockets.Add(options.address).status());
+  serving->port = BoundPort(serving->sockets.fds().front().get());
+  serving->stop = OwnedFd(eventfd(0, EFD_CLOEXEC));
+  std::unique_ptr<HttpServer> server(new HttpServer(std::move(serving)));
   MHD_set_panic_func(&OnPanic, nullptr);
   const unsigned tls_flag = options.tls != nullptr ? MHD_USE_TLS : 0;
-  // Takes over the socket. Without MHD_USE_ERROR_LOG it says nothing about what clients do.
+  // Without MHD_USE_ERROR_LOG it says nothing about what clients do. Its own bound on connections is out of reach: ours
+  // does not count those that it has yet to close.
   server->daemon_ = MHD_start_daemon(
-      MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
-      server->serving_.get(), MHD_OPTION_LISTEN_SOCKET, listener, MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, nullptr,
-      MHD_OPTION_CONNECTION_LIMIT, options.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      options.max_connection_bytes, MHD_OPTION_CONNECTION_TIMEOUT,
-      static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)), MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
+      MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
+      server->serving_.get(), MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, nullptr, MHD_OPTION_CONNECTION_LIMIT,
+      2 * options.max_connections + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes,
+      MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)),
+      MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {
-    // The socket is left alone: depending on what failed, the library has closed it or not.
     return absl::UnavailableError("cannot serve HTTP on \"" + options.address + "\": " + std::strerror(errno));
   }
+  server->thread_ = std::thread([&serving = *server->serving_, daemon = server->daemon_] { serving.Run(daemon); });
   return server;
 }
 
+int HttpServer::port() const { return serving_->port; }
+
 void HttpServer::Stop() {
-  MHD_Daemon* const daemon = std::exchange(daemon_, nullptr);
-  // A thread that is stuck in OnPanic() cannot be joined; it touches nothing any more.
-  if (daemon != nullptr && !panicked) MHD_stop_daemon(daemon);
+  if (!thread_.joinable()) return;
+  if (panicked) {
+    thread_.detach();  // stuck in OnPanic() for good, where it touches nothing any more
+    return;
+  }
+  eventfd_write(serving_->stop.get(), 1);
+  thread_.join();
+  serving_->sockets.Close();
+  MHD_stop_daemon(std::exchange(daemon_, nullptr));
 }
 
 }  // namespace icache

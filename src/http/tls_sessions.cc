@@ -1,16 +1,14 @@
 #include "http/tls_sessions.h"
 
-#include <arpa/inet.h>
 #include <gnutls/x509.h>
-#include <netinet/in.h>
 
+#include <string>
 #include <utility>
+
+#include "icache/base/status_macros.h"
 
 namespace icache {
 namespace {
-
-constexpr unsigned kHandshakeTimeoutMs = 10'000;
-constexpr unsigned kMaxNames = 64;  // of one certificate that are looked at
 
 gnutls_datum_t DatumOf(const std::string& text) {
   return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())), static_cast<unsigned>(text.size())};
@@ -18,14 +16,6 @@ gnutls_datum_t DatumOf(const std::string& text) {
 
 absl::Status Refused(int code) {
   return absl::InvalidArgumentError(std::string("GnuTLS refuses it: ") + gnutls_strerror(code));
-}
-
-std::string AddressText(const std::string& bytes) {
-  const int family = bytes.size() == sizeof(in6_addr) ? AF_INET6 : AF_INET;
-  if (bytes.size() != sizeof(in6_addr) && bytes.size() != sizeof(in_addr)) return "";
-  char text[INET6_ADDRSTRLEN] = "";
-  inet_ntop(family, bytes.data(), text, sizeof(text));
-  return text;
 }
 
 }  // namespace
@@ -43,7 +33,7 @@ absl::StatusOr<std::shared_ptr<const TlsCredentials>> TlsCredentials::Create(con
     const gnutls_datum_t client_ca = DatumOf(identity.client_ca);
     const int count = gnutls_certificate_set_x509_trust_mem(result->credentials_, &client_ca, GNUTLS_X509_FMT_PEM);
     if (count <= 0) return Refused(count < 0 ? count : GNUTLS_E_NO_CERTIFICATE_FOUND);
-    result->asks_clients_ = true;
+    ASSIGN_OR_RETURN(result->client_authority_, ClientAuthority::Create(identity.client_ca));
   }
   return result;
 }
@@ -54,8 +44,8 @@ TlsCredentials::~TlsCredentials() {
 
 void TlsCredentials::Give(gnutls_session_t session) const {
   gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials_);
-  gnutls_certificate_server_set_request(session, asks_clients_ ? GNUTLS_CERT_REQUEST : GNUTLS_CERT_IGNORE);
-  gnutls_handshake_set_timeout(session, kHandshakeTimeoutMs);
+  gnutls_certificate_server_set_request(session,
+                                        client_authority_ != nullptr ? GNUTLS_CERT_REQUEST : GNUTLS_CERT_IGNORE);
 }
 
 std::shared_ptr<const TlsCredentials> TlsSessions::Current() {
@@ -67,30 +57,14 @@ std::shared_ptr<const TlsCredentials> TlsSessions::Current() {
   return credentials_;
 }
 
-bool ClientIsVerified(gnutls_session_t session) {
-  unsigned problems = 0;
-  return gnutls_certificate_verify_peers2(session, &problems) == GNUTLS_E_SUCCESS && problems == 0;
-}
-
-std::vector<std::string> ClientNames(gnutls_session_t session) {
-  std::vector<std::string> names;
-  unsigned chain_length = 0;
-  const gnutls_datum_t* const chain = gnutls_certificate_get_peers(session, &chain_length);
-  gnutls_x509_crt_t certificate = nullptr;
-  if (chain == nullptr || gnutls_x509_crt_init(&certificate) != GNUTLS_E_SUCCESS) return names;
-  const std::unique_ptr<gnutls_x509_crt_int, decltype(&gnutls_x509_crt_deinit)> owned(certificate,
-                                                                                      &gnutls_x509_crt_deinit);
-  if (gnutls_x509_crt_import(certificate, &chain[0], GNUTLS_X509_FMT_DER) != GNUTLS_E_SUCCESS) return names;
-  for (unsigned i = 0; i < kMaxNames; ++i) {
-    char buffer[1024];
-    size_t size = sizeof(buffer);
-    const int type = gnutls_x509_crt_get_subject_alt_name(certificate, i, buffer, &size, nullptr);
-    if (type == GNUTLS_E_REQUESTED_DATA_NOT_AVAILABLE) break;
-    if (type < 0) continue;  // longer than any name that is granted something
-    std::string name(buffer, size);
-    names.push_back(type == GNUTLS_SAN_IPADDRESS ? AddressText(name) : std::move(name));
+std::vector<std::string_view> ClientChain(gnutls_session_t session) {
+  unsigned length = 0;
+  const gnutls_datum_t* const certificates = gnutls_certificate_get_peers(session, &length);
+  std::vector<std::string_view> chain;
+  for (unsigned i = 0; certificates != nullptr && i < length; ++i) {
+    chain.emplace_back(reinterpret_cast<const char*>(certificates[i].data), certificates[i].size);
   }
-  return names;
+  return chain;
 }
 
 }  // namespace icache

@@ -4,10 +4,11 @@
 #include <gnutls/gnutls.h>
 
 #include <memory>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "icache/access/client_authority.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/published.h"
 
@@ -22,14 +23,17 @@ class TlsCredentials {
   TlsCredentials(const TlsCredentials&) = delete;
   TlsCredentials& operator=(const TlsCredentials&) = delete;
 
-  // Makes `session`, which is before its handshake, use this identity, and limits what the handshake may take.
+  // Makes `session`, which is before its handshake, use this identity.
   void Give(gnutls_session_t session) const;
+
+  // Judges the clients' certificates; null when they are not asked for any.
+  const ClientAuthority* client_authority() const { return client_authority_.get(); }
 
  private:
   TlsCredentials() = default;
 
   gnutls_certificate_credentials_t credentials_ = nullptr;
-  bool asks_clients_ = false;  // for a certificate
+  std::shared_ptr<const ClientAuthority> client_authority_;
 };
 
 // Thread-compatible.
@@ -47,10 +51,7 @@ class TlsSessions {
   std::shared_ptr<const TlsCredentials> credentials_;
 };
 
-// Whether the client has shown a certificate that the client CA has signed and that is valid now.
-bool ClientIsVerified(gnutls_session_t session);
-
-// The names (DNS, URI, e-mail and IP) that such a certificate carries as its subject's alternatives.
-std::vector<std::string> ClientNames(gnutls_session_t session);
+// The certificates that the client has shown, in DER, its own first. They live as long as the session.
+std::vector<std::string_view> ClientChain(gnutls_session_t session);
 
 }  // namespace icache

@@ -117,7 +117,7 @@ class RpcServer::Impl {
   std::vector<std::unique_ptr<UpdateSink>> sinks_;                  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
   IgnoredCompletion shutdown_begun_;
-  Listener listener_;
+  Listener listener_{backend_.connection_observer};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;  // null before Start() and after Shutdown()
   std::vector<std::string> addresses_;

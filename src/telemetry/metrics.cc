@@ -12,6 +12,8 @@
 namespace icache {
 namespace {
 
+constexpr std::pair<Listener, const char*> kListeners[] = {{Listener::kGrpc, "grpc"}, {Listener::kHttp, "http"}};
+
 // The label of all models without series of their own. A model of this name shares it.
 constexpr std::string_view kOtherModel = "other";
 
@@ -214,8 +216,33 @@ void Metrics::RecordTlsReload(Listener listener, bool success) {
   (success ? tally.reload_successes : tally.reload_failures).fetch_add(1, std::memory_order_relaxed);
 }
 
+void Metrics::RecordAcceptFailure(Listener listener) {
+  accept_failures_[static_cast<size_t>(listener)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::RecordHandshakeFailure(Listener listener) {
+  tls_[static_cast<size_t>(listener)].handshake_failures.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::RecordHttpCut(bool for_room) {
+  (for_room ? http_cut_for_room_ : http_cut_for_slowness_).fetch_add(1, std::memory_order_relaxed);
+}
+
+void Metrics::AddConnections(MetricsPage* page) const {
+  if (!shows_connections_.load(std::memory_order_relaxed)) return;
+  page->Counter("inferencecache_accept_failures_total",
+                "Tries to take a connection that failed for want of resources.");
+  for (const auto& [listener, name] : kListeners) {
+    page->Add(accept_failures_[static_cast<size_t>(listener)].load(std::memory_order_relaxed), {{"listener", name}});
+  }
+  page->Counter("inferencecache_http_connections_cut_total", "HTTP connections that the server has ended, by reason.")
+      .Add(http_cut_for_slowness_.load(std::memory_order_relaxed), {{"reason", "slow"}})
+      .Add(http_cut_for_room_.load(std::memory_order_relaxed), {{"reason", "room"}});
+  page->Counter("inferencecache_compressed_requests_total", "gRPC requests refused since they are compressed.")
+      .Add(compressed_requests_.load(std::memory_order_relaxed));
+}
+
 void Metrics::AddTls(MetricsPage* page) const {
-  constexpr std::pair<Listener, const char*> kListeners[] = {{Listener::kGrpc, "grpc"}, {Listener::kHttp, "http"}};
   const auto tally = [this](Listener listener) -> const TlsTally& { return tls_[static_cast<size_t>(listener)]; };
   if (!tally(Listener::kGrpc).enabled() && !tally(Listener::kHttp).enabled()) return;
   page->Gauge("inferencecache_tls_certificate_expiry_timestamp_seconds",
@@ -228,6 +255,10 @@ void Metrics::AddTls(MetricsPage* page) const {
     if (!tally(listener).enabled()) continue;
     page->Add(tally(listener).reload_successes.load(), {{"listener", name}, {"result", "success"}});
     page->Add(tally(listener).reload_failures.load(), {{"listener", name}, {"result", "failure"}});
+  }
+  page->Counter("inferencecache_tls_handshake_failures_total", "Connections that ended within their TLS handshake.");
+  for (const auto& [listener, name] : kListeners) {
+    if (tally(listener).enabled()) page->Add(tally(listener).handshake_failures.load(), {{"listener", name}});
   }
 }
 
@@ -289,6 +320,7 @@ void Metrics::Fill(MetricsPage* page) {
   AddServer(serving_.load(std::memory_order_relaxed), build_, tls_[static_cast<size_t>(Listener::kGrpc)].enabled(),
             page);
   AddTls(page);
+  AddConnections(page);
   AddAccess(page);
   AddModelGauges(gauges, now, page);
   AddIndex(*index_, page);

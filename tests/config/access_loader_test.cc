@@ -19,7 +19,7 @@ constexpr absl::StatusCode kBad = absl::StatusCode::kInvalidArgument;
 constexpr char kSecret[] = "s3cr3t-0123456789";
 
 absl::StatusOr<std::shared_ptr<const AccessRules>> Parse(const std::string& text) {
-  return ParseAccess({TextFile{"grants.yaml", text}});
+  return ParseAccess({TextFile{"grants.yaml", text}}, ClientCertificates::kAskedFor);
 }
 
 TEST(AccessLoaderTest, EachDocumentIsAGrant) {
@@ -91,10 +91,20 @@ TEST(AccessLoaderTest, AFileWithoutAGrantIsRefused) {
   }
 }
 
-TEST(AccessLoaderTest, WithoutAPathAllIsOpen) { EXPECT_EQ(LoadAccess("").value(), nullptr); }
+TEST(AccessLoaderTest, ACertificateIsGrantedNothingWhereNobodyIsAskedForOne) {
+  const std::string text = "name: n\nroles: [lookup]\ncertificate_names: [n]\n";
+  EXPECT_THAT(ParseAccess({TextFile{"grants.yaml", text}}, ClientCertificates::kNotAskedFor),
+              StatusIs(kBad, HasSubstr("grants.yaml:3:1: certificate_names: nobody can show one: set "
+                                       "grpc.tls_client_ca_file")));
+}
+
+TEST(AccessLoaderTest, WithoutAPathAllIsOpen) {
+  EXPECT_EQ(LoadAccess("", ClientCertificates::kNotAskedFor).value(), nullptr);
+}
 
 TEST(AccessLoaderTest, AMissingFileIsRefused) {
-  EXPECT_THAT(LoadAccess("missing.yaml").status(), StatusIs(kBad, HasSubstr("missing.yaml: cannot be read")));
+  EXPECT_THAT(LoadAccess("missing.yaml", ClientCertificates::kNotAskedFor).status(),
+              StatusIs(kBad, HasSubstr("missing.yaml: cannot be read")));
 }
 
 }  // namespace

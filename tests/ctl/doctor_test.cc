@@ -92,6 +92,18 @@ TEST(DoctorTest, SpeaksOfTheReplicasAloneThatItLookedAt) {
   EXPECT_EQ(FindingOf(facts, "stats").found, "1 of 2 replicas that were looked at, out of 300, has stats in force");
 }
 
+TEST(DoctorTest, KnowsTimesThatAreNoMicroseconds) {
+  DoctorFacts facts = Healthy();
+  EXPECT_EQ(FindingOf(facts, "stamps").check, "");
+  auto& replica = *facts.explanation.mutable_scope()->mutable_replicas(0);
+  replica.set_replica_id("r1");
+  replica.set_lease_us(absl::ToUnixMillis(kNow));
+  EXPECT_EQ(FindingOf(facts, "stamps").health, Health::kBad);
+  EXPECT_EQ(FindingOf(facts, "stamps").found, "the times that came from r1 are milliseconds, not microseconds");
+  replica.set_lease_us(absl::ToUnixSeconds(kNow));
+  EXPECT_EQ(FindingOf(facts, "stamps").found, "the times that came from r1 are seconds, not microseconds");
+}
+
 DoctorFacts Asked(size_t tokens, std::vector<BlockProbe> probes) {
   DoctorFacts facts = Healthy();
   facts.token_count = tokens;
@@ -117,6 +129,32 @@ TEST(DoctorTest, ClaimsOfTokensOnlyWhatItFoundOut) {
   EXPECT_THAT(
       found(64, {{.block_size = 16, .asked = true, .because = ""}, {.block_size = 32, .asked = true, .because = ""}}),
       HasSubstr("is not held, in any of the sizes 16, 32"));
+}
+
+TEST(DoctorTest, AnAnswerThatPrefersNobodyIsWellWhereAllHoldAlike) {
+  DoctorFacts facts = Asked(64, {});
+  facts.explanation.mutable_answer()->set_reason_code("AFFINITY_HINT");
+  facts.explanation.mutable_input()->set_tokens(64);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
+  for (int i = 0; i < 2; ++i) {
+    auto& match = *facts.explanation.add_matches();
+    match.set_k(2);
+    match.set_n(2);
+  }
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kOk);
+  EXPECT_THAT(FindingOf(facts, "answer").found, HasSubstr("all replicas hold them alike"));
+  facts.explanation.mutable_matches(0)->set_k(1);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
+}
+
+TEST(DoctorTest, NoHintForAPromptBelowThePolicysMinimumIsWell) {
+  DoctorFacts facts = Asked(64, {});
+  facts.explanation.mutable_answer()->set_reason_code("NO_HINT");
+  facts.explanation.mutable_input()->set_tokens(64);
+  facts.explanation.mutable_policy()->set_minimum_matched_tokens(64);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
+  facts.explanation.mutable_policy()->set_minimum_matched_tokens(65);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kOk);
 }
 
 }  // namespace

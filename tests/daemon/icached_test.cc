@@ -242,6 +242,23 @@ TEST(IcachedTest, ValidateOnlyJudgesThePolicies) {
   EXPECT_EQ(Icached(FreePorts({"--validate-only", "--policy-path", policies.path()})).Wait(), 2);
 }
 
+TEST(IcachedTest, ValidateOnlyTellsAllThatIsWrongAtOnce) {
+  const TempFile policies("icached-validate");
+  policies.Write(kBadPolicy);
+  const TempFile grants("icached-validate-grants");
+  grants.Write("name: n\nroles: [nobody]\ntokens: [0123456789abcdef]\n");
+  Icached icached(
+      FreePorts({"--validate-only", "--log-level", "loud", "--policy-path", policies.path(), "--access-path",
+                 grants.path(), "--grpc-tls-cert-file", "/nonexistent/tls.crt", "--http-tls-cert-file",
+                 "/nonexistent/http.crt", "--http-tls-key-file", "/nonexistent/http.key"}));
+  EXPECT_EQ(icached.Wait(), 2);
+  for (const std::string& told : {std::string("--log-level: "), policies.path() + ":",
+                                  grants.path() + ":2:9: roles: ", std::string("--grpc-tls-cert-file: needs a key"),
+                                  std::string("/nonexistent/http.crt: cannot be read")}) {
+    EXPECT_THAT(icached.output(), HasSubstr(told));
+  }
+}
+
 TEST(IcachedTest, VersionExitsWithZero) {
   Icached icached({"--version"});
   EXPECT_EQ(icached.Wait(), 0);

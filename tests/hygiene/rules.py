@@ -20,21 +20,29 @@ CORE = {
     "routing": {"base", "fingerprint", "index", "policy", "ranking"},
     "engine": {"base", "fingerprint"},  # the bridge's core
 }
-ADAPTERS = {room: set(CORE) for room in ("config", "wire", "rpc", "telemetry", "http")}
+NET = {"net": {"base"}}  # sockets, for the servers
+ADAPTERS = {
+    "config": set(CORE),
+    "telemetry": set(CORE),
+    "wire": set(CORE) | set(NET),
+    "rpc": set(CORE) | set(NET),
+    "http": set(CORE) | set(NET),
+}
 PROGRAMS = {
-    "daemon": set(CORE) | set(ADAPTERS),
+    "daemon": set(CORE) | set(NET) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
     "bridge": {"base", "engine", "config", "telemetry", "http", "wire", "daemon"},  # of daemon, how it waits and ends
     "ctl": {"base", "fingerprint", "policy", "config", "wire"},  # another client, which also judges policy files
     "load": {"base", "fingerprint", "wire"},  # a client: it knows the wire and how to hash, not the server
 }
-ROOMS = CORE | ADAPTERS | PROGRAMS
+ROOMS = CORE | NET | ADAPTERS | PROGRAMS
 
 # Foreign libraries by the room that may use them: prefixes of include paths and of CMake targets. Abseil and the
 # threads library are everybody's, and outside core so is fmt.
 WIRE = ("grpc/", "grpcpp/", "google/protobuf/", "inferencecache/")
 WIRE_TARGETS = ("gRPC::", "protobuf::", "icache::proto")
 FOREIGN_INCLUDES = {
+    "base": ("malloc.h",),  # how large a block is that is to be wiped
     "access": ("openssl/",),
     "fingerprint": ("xxhash.h",),
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
@@ -68,7 +76,7 @@ FOREIGN_TARGETS = {
 
 # Core opens no file and no socket. Of the C library's own headers it needs only these.
 CORE_FORBIDS = {"cstdio", "filesystem", "fstream", "iostream"}
-CORE_C_HEADERS = {"pthread.h", "sys/mman.h"}
+CORE_C_HEADERS = {"pthread.h", "sys/mman.h", "arpa/inet.h"}  # of the last, how addresses are written
 C_HEADERS = re.compile(r"(arpa|net|netinet|sys)/|(dirent|errno|execinfo|fcntl|limits|netdb|poll|pthread|sched|signal|termios|time|unistd)\.h$")
 
 INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')

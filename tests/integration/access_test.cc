@@ -36,9 +36,11 @@ constexpr char kNew[] = "new-gateway-token-0123456789";
 constexpr grpc::StatusCode kUnknown = grpc::StatusCode::UNAUTHENTICATED;
 constexpr grpc::StatusCode kDenied = grpc::StatusCode::PERMISSION_DENIED;
 
-std::string Grants(const std::string& gateway_token) {
+// With a grant to the certificate of engine.test, if `certificates`.
+std::string Grants(const std::string& gateway_token, bool certificates = false) {
   return "name: gateway\nroles: [lookup]\ntokens: [" + gateway_token + "]\n---\n" +
-         "name: bridge\nroles: [observe]\ntokens: [" + kBridge + "]\ncertificate_names: [engine.test]\n---\n" +
+         "name: bridge\nroles: [observe]\ntokens: [" + kBridge + "]\n" +
+         (certificates ? "certificate_names: [engine.test]\n" : "") + "---\n" +
          "name: bound\nroles: [lookup, observe]\ntenants: [tenant]\ntokens: [" + kBound + "]\n---\n" +
          "name: bound-operator\nroles: [admin]\ntenants: [tenant]\ntokens: [" + kBoundOperator + "]\n---\n" +
          "name: operator\nroles: [admin]\ntokens: [" + kOperator + "]\n";
@@ -46,8 +48,8 @@ std::string Grants(const std::string& gateway_token) {
 
 class AccessTest : public ::testing::Test {
  protected:
-  void Start(std::vector<std::string> flags = {}) {
-    WriteGrants(Grants(kGateway));
+  void Start(std::vector<std::string> flags = {}, bool certificates = false) {
+    WriteGrants(Grants(kGateway, certificates));
     flags.insert(flags.end(), {"--access-path", folder_ / "grants.yaml", "--log-level", "debug"});
     icached_ = std::make_unique<IcachedProcess>(std::move(flags));
     ASSERT_TRUE(icached_->ready()) << icached_->output();
@@ -284,6 +286,21 @@ TEST_F(AccessTest, AFileThatIsEmptyForAMomentLocksNobodyOut) {
   EXPECT_TRUE(As(kGateway).Lookup().ok());
 }
 
+// A sanitizer keeps what has been freed.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(AccessTest, TokensAreNotInMemory) {
+  Start();
+  EXPECT_FALSE(icached_->MemoryHolds(kGateway));
+  EXPECT_FALSE(icached_->MemoryHolds(kBoundOperator));
+  EXPECT_TRUE(icached_->MemoryHolds(folder_ / "grants.yaml"));  // what is there is found
+  WriteGrants(Grants(kNew));
+  ASSERT_TRUE(Eventually([&] {
+    return Metrics().Value("inferencecache_access_reloads_total", {{"result", "success"}}).value_or(0) == 1;
+  }));
+  EXPECT_FALSE(icached_->MemoryHolds(kNew));
+}
+#endif
+
 TEST_F(AccessTest, RefusalsAreCounted) {
   Start();
   (void)As("").Lookup();
@@ -300,7 +317,8 @@ TEST_F(AccessTest, ACertificateIsGrantedWhatItsNamesAre) {
   certificates.Sign("engine", "engine.test");
   certificates.Sign("stranger", "stranger.test");
   Start({"--grpc-tls-cert-file", certificates.Certificate("server"), "--grpc-tls-key-file", certificates.Key("server"),
-         "--grpc-tls-client-ca-file", certificates.ca()});
+         "--grpc-tls-client-ca-file", certificates.ca()},
+        /*certificates=*/true);
   const auto as = [&](const std::string& name, const std::string& token = "") {
     return SecureClient(icached_->grpc_address(), ClientIdentity{.ca = certificates.ca(),
                                                                  .certificate = certificates.Certificate(name),

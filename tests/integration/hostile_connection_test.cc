@@ -86,6 +86,13 @@ TEST_F(HostileConnectionTest, RunningOutOfFileDescriptorsIsOutlived) {
     for (int i = 0; i < 32; ++i) crowd.push_back(std::make_unique<RawHttp2>(grpc_port()));
     ASSERT_TRUE(Eventually([&] { return icached_->FdCount() >= most; }));
     EXPECT_EQ(client_->Lookup(Lookup("hash")).reason_code(), "NO_HINT");  // who is in is served
+    RawConnection http_client(icached_->http_port());
+    EXPECT_TRUE(icached_->WaitForOutput("connections_wait listener=grpc"));
+    EXPECT_TRUE(icached_->WaitForOutput("connections_wait listener=http"));
+  }
+  const PageReader page(HttpGet(icached_->http_port(), "/metrics").body);
+  for (const char* const listener : {"grpc", "http"}) {
+    EXPECT_GE(page.Value("inferencecache_accept_failures_total", {{"listener", listener}}).value_or(0), 1) << listener;
   }
   WireClient newcomer(icached_->grpc_address());
   EXPECT_EQ(newcomer.Lookup(Lookup("hash")).reason_code(), "NO_HINT");

@@ -85,6 +85,20 @@ std::vector<Case<Message>> BadChains() {
 
 class HostileContentTest : public HostileWireTest {};
 
+TEST_F(HostileContentTest, ACompressedRequestIsRefusedCountedAndTold) {
+  Start();
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  wire::LookupRouteResponse response;
+  const auto channel = grpc::CreateChannel(icached_->grpc_address(), grpc::InsecureChannelCredentials());
+  const grpc::Status status =
+      wire::InferenceCache::NewStub(channel)->LookupRoute(&context, Lookup(std::string(64, 'x')), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(Metric("inferencecache_compressed_requests_total"), 1);
+  EXPECT_TRUE(icached_->WaitForOutput("warn compressed_request_refused"));
+  ExpectServes();
+}
+
 TEST_F(HostileContentTest, MalformedUpdatesAreDroppedWhole) {
   Start();
   using Update = wire::CacheStateUpdate;

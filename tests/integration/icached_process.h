@@ -9,6 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -55,6 +59,13 @@ class ChildProcess {
 
   bool ready() const { return output_.find(ready_event_) != std::string::npos; }
   const std::string& output() const { return output_; }
+  // Waits until it has said `text`; false when it ends before.
+  bool WaitForOutput(const std::string& text) {
+    while (output_.find(text) == std::string::npos) {
+      if (!ReadOutput()) return false;
+    }
+    return true;
+  }
   int http_port() const { return std::stoi(Logged("http_port")); }
 
   // Resident memory.
@@ -78,6 +89,26 @@ class ChildProcess {
     ASSERT_EQ(prlimit(pid_, RLIMIT_NOFILE, &limit, nullptr), 0);
   }
   void Signal(int number) { kill(pid_, number); }
+
+  // Whether `text` is anywhere in what it may write to in its memory.
+  bool MemoryHolds(const std::string& text) const {
+    const std::string proc = "/proc/" + std::to_string(pid_);
+    std::ifstream maps(proc + "/maps");
+    std::ifstream memory(proc + "/mem", std::ios::binary);
+    EXPECT_TRUE(maps && memory);
+    for (std::string line; std::getline(maps, line);) {
+      uint64_t begin = 0;
+      uint64_t end = 0;
+      char mode[5] = "";
+      if (sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s", &begin, &end, mode) != 3 || mode[1] != 'w') continue;
+      std::string piece(std::min<uint64_t>(end - begin, 16 << 20), '\0');  // of what is larger, the rest is reserved
+      memory.clear();
+      memory.seekg(static_cast<std::streamoff>(begin));
+      memory.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+      if (piece.find(text) != std::string::npos) return true;
+    }
+    return false;
+  }
 
   // Asks it to end and returns its exit status, or minus the signal that ended it.
   int Terminate() {

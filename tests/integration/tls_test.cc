@@ -130,6 +130,61 @@ TEST_F(TlsTest, WithAClientCaProbesStayOpenAndOtherPathsDoNot) {
   EXPECT_EQ(HttpStatus("/other", ClientPair()), "404");
 }
 
+// The same certificates get in by gRPC and by HTTP.
+TEST_F(TlsTest, BothListenersJudgeClientCertificatesAlike) {
+  Start(/*mutual=*/true);
+  std::string many = "subjectAltName=";
+  for (int i = 0; i < 100; ++i) many += "DNS:n" + std::to_string(i) + ".test,";
+  struct Row {
+    std::string name;
+    std::string extensions;
+    int days;
+    bool good;
+  };
+  for (const auto& [name, extensions, days, good] :
+       {Row{"plain", "subjectAltName=DNS:a.test\n", 2, true}, Row{"many", many + "DNS:last.test\n", 2, true},
+        Row{"client-use", "extendedKeyUsage=clientAuth\n", 2, true},
+        Row{"server-use", "extendedKeyUsage=serverAuth\n", 2, false},
+        Row{"no-signing", "keyUsage=keyEncipherment\n", 2, false},
+        Row{"expired", "subjectAltName=DNS:a\n", -1, false}}) {
+    certificates_.SignWith(name, extensions, days);
+    EXPECT_EQ(
+        LookupAs(
+            {.ca = certificates_.ca(), .certificate = certificates_.Certificate(name), .key = certificates_.Key(name)})
+            .ok(),
+        good)
+        << name;
+    const std::string pair = "--cert " + certificates_.Certificate(name) + " --key " + certificates_.Key(name);
+    EXPECT_EQ(HttpStatus("/other", pair) == "404", good) << name;
+  }
+}
+
+TEST_F(TlsTest, FailedHandshakesAreCountedAndTold) {
+  Start(/*mutual=*/true);
+  EXPECT_FALSE(LookupAs({.ca = certificates_.ca()}).ok());
+  EXPECT_EQ(HttpGet(icached_->http_port(), "/healthz").status, 0);  // without TLS
+  for (const char* const listener : {"grpc", "http"}) {
+    EXPECT_TRUE(Eventually([&] {
+      return PageReader(Metrics())
+                 .Value("inferencecache_tls_handshake_failures_total", {{"listener", listener}})
+                 .value_or(0) >= 1;
+    })) << listener;
+  }
+  EXPECT_EQ(icached_->Terminate(), 0);
+  EXPECT_THAT(icached_->output(), HasSubstr("tls_handshake_failed listener=http client=127.0.0.1"));
+  EXPECT_THAT(icached_->output(), HasSubstr("peer did not return a certificate"));
+  icached_.reset();
+}
+
+TEST_F(TlsTest, AnExpiredCertificateIsServedAndTold) {
+  certificates_.SignWith("old", "subjectAltName=DNS:localhost\n", -1);
+  IcachedProcess icached(
+      {"--grpc-tls-cert-file", certificates_.Certificate("old"), "--grpc-tls-key-file", certificates_.Key("old")});
+  EXPECT_TRUE(icached.ready());
+  EXPECT_EQ(icached.Terminate(), 0);
+  EXPECT_THAT(icached.output(), HasSubstr("error tls_certificate_expired listener=grpc expires="));
+}
+
 TEST_F(TlsTest, APairSwappedUnderLoadFailsNoCall) {
   Start(/*mutual=*/true);
   const ClientIdentity identity = {

@@ -193,6 +193,23 @@ TEST_F(MetricsTest, TlsShowsForListenersThatHaveIt) {
             std::nullopt);
 }
 
+TEST_F(MetricsTest, ConnectionsThatComeToNothingAreCounted) {
+  metrics_.ShowConnections();
+  metrics_.RecordTlsLoad(Listener::kHttp, absl::FromUnixSeconds(1'800'000'000));
+  metrics_.RecordHandshakeFailure(Listener::kHttp);
+  metrics_.RecordAcceptFailure(Listener::kGrpc);
+  metrics_.RecordHttpCut(/*for_room=*/true);
+  metrics_.RecordCompressedRequest();
+  const PageReader page = Page();
+  EXPECT_THAT(page.Value("inferencecache_tls_handshake_failures_total", {{"listener", "http"}}), Optional(1));
+  EXPECT_EQ(page.Value("inferencecache_tls_handshake_failures_total", {{"listener", "grpc"}}), std::nullopt);
+  EXPECT_THAT(page.Value("inferencecache_accept_failures_total", {{"listener", "grpc"}}), Optional(1));
+  EXPECT_THAT(page.Value("inferencecache_accept_failures_total", {{"listener", "http"}}), Optional(0));
+  EXPECT_THAT(page.Value("inferencecache_http_connections_cut_total", {{"reason", "room"}}), Optional(1));
+  EXPECT_THAT(page.Value("inferencecache_http_connections_cut_total", {{"reason", "slow"}}), Optional(0));
+  EXPECT_THAT(page.Value("inferencecache_compressed_requests_total"), Optional(1));
+}
+
 TEST_F(MetricsTest, BuildInfoIsOneWithVersionAndCommit) {
   EXPECT_THAT(Page().Value("inferencecache_build_info", {{"version", "1.2.3"}, {"commit", "abc"}}), Optional(1));
 }
@@ -595,6 +612,7 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
   FillEverything();
   metrics_.RecordTlsLoad(Listener::kGrpc, clock_.Now());
   metrics_.RecordAccessLoad();
+  metrics_.ShowConnections();
   const NullLogger log;
   const EventHub events(&clock_, /*max_queued_events=*/1);
   metrics_.WatchEvents(&events);
@@ -606,9 +624,9 @@ TEST_F(MetricsTest, DocumentListsExactlyTheFamiliesOfThePage) {
 TEST_F(MetricsTest, DocumentNamesEveryFixedLabelValue) {
   const std::string document = ReadDocument();
   const PageReader page = Page();
-  for (const char* family :
-       {"inferencecache_ingest_dropped_total", "inferencecache_events_total", "inferencecache_index_evictions_total",
-        "inferencecache_lookups_shed_total", "inferencecache_policy_reloads_total"}) {
+  for (const char* family : {"inferencecache_ingest_dropped_total", "inferencecache_events_total",
+                             "inferencecache_index_evictions_total", "inferencecache_lookups_shed_total",
+                             "inferencecache_policy_reloads_total", "inferencecache_http_connections_cut_total"}) {
     for (const char* label : {"reason", "type", "algorithm", "result"}) {
       for (const std::string& value : page.LabelValues(family, label)) {
         EXPECT_THAT(document, ::testing::HasSubstr("`" + value + "`")) << family;

@@ -28,12 +28,16 @@ class CertificateFolder {
 
   // Makes a pair, `name`.pem and `name`.key, for a subject whose one alternative name is `dns_name`.
   void Sign(const std::string& name, const std::string& dns_name = "localhost") const {
+    SignWith(name, "subjectAltName=DNS:" + dns_name + "\n");
+  }
+  // Likewise with `extensions` as openssl has them, which end in a newline, valid for `days`: none or fewer = expired.
+  void SignWith(const std::string& name, const std::string& extensions, int days = 2) const {
     const std::string request = folder_ / (name + ".csr");
-    const std::string extension = folder_.Write(name + ".ext", "subjectAltName=DNS:" + dns_name + "\n");
+    const std::string extension = folder_.Write(name + ".ext", extensions);
     Run("req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=" + name + " -keyout " + Key(name) +
         " -out " + request);
-    Run("x509 -req -in " + request + " -CA " + Certificate("ca") + " -CAkey " + Key("ca") +
-        " -CAcreateserial -days 2 -extfile " + extension + " -out " + Certificate(name));
+    Run("x509 -req -in " + request + " -CA " + Certificate("ca") + " -CAkey " + Key("ca") + " -CAcreateserial -days " +
+        std::to_string(days) + " -extfile " + extension + " -out " + Certificate(name));
   }
 
   // Makes a pair that has signed itself. `flags` are openssl's, and choose the key.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "icache/base/wipe.h"
 
 namespace icache {
 
@@ -12,7 +13,10 @@ struct TlsIdentity {
   std::string certificate_chain;  // the server's own certificate first
   std::string private_key;        // belongs to that certificate; not encrypted
   std::string client_ca;          // certificates that sign those of clients; "" = clients are not asked for one
-  absl::Time expires_at;          // end of the server certificate's validity
+  absl::Time valid_from = absl::InfinitePast();  // the server certificate's validity
+  absl::Time expires_at = absl::InfiniteFuture();
+
+  ~TlsIdentity() { Wipe(&private_key); }
 };
 
 }  // namespace icache

@@ -11,6 +11,7 @@
 
 #include "absl/time/time.h"
 #include "icache/base/string_map.h"
+#include "icache/config/access_loader.h"
 #include "icache/config/tls_loader.h"
 #include "icache/index/sharded_index.h"
 #include "icache/routing/router.h"
@@ -60,6 +61,11 @@ struct DaemonOptions {
   absl::Duration drain_delay = absl::ZeroDuration();  // not ready but still served for so long after SIGTERM
 
   Origins origins;
+
+  ClientCertificates client_certificates() const {
+    const bool asked_for = !grpc_tls.client_ca.empty() || !http_tls.client_ca.empty();
+    return asked_for ? ClientCertificates::kAskedFor : ClientCertificates::kNotAskedFor;
+  }
 };
 
 // One setting as it is in force.

@@ -10,11 +10,14 @@
 // stamp taken shortly after the last change cannot be trusted, since a second write within the same clock tick leaves
 // it as it was; until it can be, the bytes are read and compared. Nor does a stamp tell why files could not be read,
 // which may have passed without a trace on them (no descriptor was left): they are tried again at each look.
+//
+// The bytes are compared by their digest and kept for no longer than a look takes, then wiped: they may be secrets.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -76,25 +79,32 @@ class FileWatcher {
   void RequestReload() ABSL_LOCKS_EXCLUDED(stop_mutex_);
 
  private:
-  // What one look at the files brought.
-  struct Content;
+  // What is kept of a look at the files. Their texts, which may hold secrets, are not.
+  struct Content {
+    FileSetStamp stamp;  // from before the bytes were read, so that a later change shows
+    bool stamp_is_trusted = false;
+    absl::Status status;  // why they could not be read
+    std::string digest;   // of the bytes; "" when they could not
 
-  FileWatcher(FileWatcherOptions options, const Clock* clock, Judge judge, ReloadCallback on_reload,
-              std::unique_ptr<const Content> content);
+    bool SaysTheSameAs(const Content& other) const { return status == other.status && digest == other.digest; }
+  };
+  struct Look;
+
+  FileWatcher(FileWatcherOptions options, const Clock* clock, Judge judge, ReloadCallback on_reload, Content content);
 
   void Run() ABSL_LOCKS_EXCLUDED(stop_mutex_);
-  // Has `content` judged and reports. Returns the reload's status.
-  absl::Status Take(std::unique_ptr<const Content> content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(check_mutex_);
+  // Has what `look` brought judged and reports. Returns the reload's status.
+  absl::Status Take(Look look) ABSL_EXCLUSIVE_LOCKS_REQUIRED(check_mutex_);
 
   const FileWatcherOptions options_;
   const Clock* const clock_;
   const Judge judge_;
   const ReloadCallback on_reload_;
 
-  Mutex check_mutex_;                                                       // held for a whole look or reload
-  std::unique_ptr<const Content> judged_ ABSL_GUARDED_BY(check_mutex_);     // never null
-  std::unique_ptr<const Content> unsettled_ ABSL_GUARDED_BY(check_mutex_);  // null unless the last look saw a change
-  int unsettled_looks_ ABSL_GUARDED_BY(check_mutex_) = 0;                   // in a row
+  Mutex check_mutex_;  // held for a whole look or reload
+  Content judged_ ABSL_GUARDED_BY(check_mutex_);
+  std::optional<Content> unsettled_ ABSL_GUARDED_BY(check_mutex_);  // when the last look saw a change
+  int unsettled_looks_ ABSL_GUARDED_BY(check_mutex_) = 0;           // in a row
 
   Mutex stop_mutex_;
   std::condition_variable_any woken_;

@@ -17,6 +17,7 @@
 #include "icache/access/tls_identity.h"
 #include "icache/base/clock.h"
 #include "icache/base/published.h"
+#include "icache/config/access_loader.h"
 #include "icache/config/file_watcher.h"
 #include "icache/config/tls_loader.h"
 #include "icache/policy/policy_store.h"
@@ -44,8 +45,8 @@ absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTlsIdentity(const TlsFiles& fi
                                                               TlsCheck check = nullptr);
 
 // The rules in the files at `path`, which is not empty.
-absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, absl::Duration poll_interval,
-                                                         Published<AccessRules>* rules, const Clock* clock,
-                                                         FileWatcher::ReloadCallback on_reload);
+absl::StatusOr<std::unique_ptr<FileWatcher>> WatchAccess(std::string path, ClientCertificates certificates,
+                                                         absl::Duration poll_interval, Published<AccessRules>* rules,
+                                                         const Clock* clock, FileWatcher::ReloadCallback on_reload);
 
 }  // namespace icache

@@ -1,8 +1,8 @@
 // Server: the whole daemon as an object. It builds the rooms in order, serves, and takes them down in reverse.
 //
-// Threads, all owned and joined here or by the room that has them: gRPC's queues (rpc), one for HTTP, one that watches
-// each set of files (policies, grants, TLS), one that sweeps the index, and one that waits for the warm-up if
-// there is one.
+// Threads, all owned and joined here or by the room that has them: gRPC's queues and acceptor (rpc), one for HTTP, one
+// that watches each set of files (policies, grants, TLS), one that sweeps the index, and one that waits for the warm-up
+// if there is one.
 //
 //   policies -> index -> router -> HTTP (not ready) -> gRPC -> sweeper, policy watcher -> warm-up -> ready
 #pragma once
@@ -25,6 +25,8 @@ namespace icache {
 
 class BackgroundTask;
 class CallLog;
+class CertificateAlarm;
+class ConnectionLog;
 class DebugPages;
 class FileWatcher;
 class HttpServer;
@@ -91,6 +93,8 @@ class Server {
   // Loads the identity of a listener, if it has TLS, and keeps it in step with its files.
   absl::StatusOr<std::unique_ptr<FileWatcher>> WatchTls(Listener listener, const TlsFiles& files,
                                                         Published<TlsIdentity>* identity);
+  // Looks whether the certificates in force are valid, and how long still.
+  void CheckCertificates();
 
   const DaemonOptions options_;
   Logger* const logger_;
@@ -110,6 +114,10 @@ class Server {
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Router> router_;
   std::unique_ptr<DebugPages> debug_pages_;
+  std::unique_ptr<ConnectionLog> grpc_connections_;
+  std::unique_ptr<ConnectionLog> http_connections_;
+  std::unique_ptr<CertificateAlarm> grpc_alarm_;
+  std::unique_ptr<CertificateAlarm> http_alarm_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<CallLog> call_log_;  // at log level debug only
   std::unique_ptr<RpcServer> rpc_;

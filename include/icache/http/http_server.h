@@ -10,16 +10,17 @@
 // and is closed after the answer; a body is never waited for, nor handed on. A target of more than 8 KiB or 64
 // parameters is 414, a head that does not fit 431; one that fits but leaves no room for the answer's head gets none.
 //
-// GNU libmicrohttpd does the work, on one thread of its own that never waits for a client: those that send or read
-// slowly, or not at all, hold nothing but their connections, and of those only so many:
+// GNU libmicrohttpd does the work, on one thread that never waits for a client: those that send or read slowly, or not
+// at all, hold nothing but their connections, and of those only so many:
 //
-//   1. A connection on which no byte moves is closed after `idle_timeout`.
+//   1. A connection on which no byte moves is closed after `idle_timeout`, and one whose request has not been read
+//      `request_timeout` after it came, TLS handshake included, whatever moves.
 //   2. One address has at most its share of the connections: for one more its oldest is closed, of those that have not
-//      asked for anything yet if there is one. So a client that keeps its connections alive byte by byte, which 1 does
-//      not end, leaves the rest to the others, and does not lock out who shares its address.
-//   3. What is over the bound on all connections waits to be accepted until there is room again.
-//   4. A TLS handshake that takes 10 s is ended.
-//   5. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
+//      asked for anything yet if there is one. So a client that opens connection after connection leaves the rest to
+//      the others, and does not lock out who shares its address.
+//   3. What is over the bound on all connections waits to be accepted until one has ended, or has been there for a
+//      second: then that is closed, chosen likewise.
+//   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,7 @@
 #include "icache/access/access_observer.h"
 #include "icache/access/tls_identity.h"
 #include "icache/base/published.h"
+#include "icache/net/connection_observer.h"
 
 struct MHD_Daemon;
 
@@ -49,7 +52,8 @@ struct HttpServerOptions {
   unsigned max_connections = 1024;            // >= 1
   unsigned max_connections_per_address = 64;  // >= 1
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
-  absl::Duration idle_timeout = absl::Seconds(10);  // whole seconds without a byte sent or received, >= 1 s
+  absl::Duration idle_timeout = absl::Seconds(10);     // whole seconds without a byte sent or received, >= 1 s
+  absl::Duration request_timeout = absl::Seconds(10);  // from connection to request; > 0
   // Null = plain HTTP, else HTTPS; each connection gets the identity in force when it comes. Holds a value, not owned.
   const Published<TlsIdentity>* tls = nullptr;
 };
@@ -73,6 +77,8 @@ struct HttpHandlers {
   std::function<absl::Status(const HttpCaller&)> admit = nullptr;
   // Told of each request that is not let in, for want of a certificate too. Null = nobody. Not owned.
   AccessObserver* access_observer = nullptr;
+  // Told of connections that come to nothing. Null = nobody. Not owned.
+  ConnectionObserver* connection_observer = nullptr;
   // What these other paths answer: JSON that nobody may keep, or an InvalidArgument, which tells the client what is
   // wrong with its query.
   std::map<std::string, std::function<absl::StatusOr<std::string>(const HttpQuery&)>, std::less<>> pages = {};
@@ -83,8 +89,8 @@ absl::Status CheckHttpIdentity(const TlsIdentity& identity);
 
 class HttpServer {
  public:
-  // Listens before it returns. Errors: InvalidArgument for an address that is no HOST:PORT or does not resolve,
-  // Unavailable for one that cannot be listened on (taken, not ours, no permission); both name the address.
+  // Listens before it returns. Errors: InvalidArgument for an address that is no HOST:PORT, Unavailable for one that
+  // does not resolve or cannot be listened on (taken, not ours, no permission); both name the address.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options, HttpHandlers handlers);
   // Stops.
   ~HttpServer();
@@ -92,18 +98,18 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   // The port listened on.
-  int port() const { return port_; }
+  int port() const;
 
   // Closes every connection and returns once the thread has ended, whatever the clients do. Calls after the first do
   // nothing. Not thread-safe.
   void Stop();
 
  private:
-  HttpServer(int port, std::unique_ptr<HttpServing> serving);
+  explicit HttpServer(std::unique_ptr<HttpServing> serving);
 
-  const int port_;
   const std::unique_ptr<HttpServing> serving_;
   MHD_Daemon* daemon_ = nullptr;  // owned; null once stopped
+  std::thread thread_;
 };
 
 }  // namespace icache

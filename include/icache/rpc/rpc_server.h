@@ -24,6 +24,7 @@
 #include "icache/events/event_hub.h"
 #include "icache/index/ingest_observer.h"
 #include "icache/index/prefix_index.h"
+#include "icache/net/connection_observer.h"
 #include "icache/routing/router.h"
 #include "icache/rpc/call_observer.h"
 
@@ -80,13 +81,14 @@ struct RpcBackend {
   const Router* router = nullptr;
   PrefixIndex* index = nullptr;
   const Clock* clock = nullptr;
-  EventHub* events = nullptr;                      // what StreamCacheEvents tells
-  MetricSource metrics;                            // what StreamMetrics tells
-  IngestObserver* ingest_observer = nullptr;       // may be null
-  const Published<TlsIdentity>* tls = nullptr;     // null = without TLS; holds a value
-  const Published<AccessRules>* access = nullptr;  // null = everybody may do everything; holds a value
-  AccessObserver* access_observer = nullptr;       // may be null
-  CallObserver* call_observer = nullptr;           // null = nobody is told of single calls, which costs nothing
+  EventHub* events = nullptr;                         // what StreamCacheEvents tells
+  MetricSource metrics;                               // what StreamMetrics tells
+  IngestObserver* ingest_observer = nullptr;          // may be null
+  const Published<TlsIdentity>* tls = nullptr;        // null = without TLS; holds a value
+  const Published<AccessRules>* access = nullptr;     // null = everybody may do everything; holds a value
+  AccessObserver* access_observer = nullptr;          // may be null
+  CallObserver* call_observer = nullptr;              // null = nobody is told of single calls, which costs nothing
+  ConnectionObserver* connection_observer = nullptr;  // may be null
 };
 
 class RpcServer {

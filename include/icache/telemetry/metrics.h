@@ -81,6 +81,18 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   // Its files have changed and are in force, or were refused.
   void RecordTlsReload(Listener listener, bool success);
 
+  // There are listeners whose connections may come to nothing: from now on the page tells how many do.
+  void ShowConnections() { shows_connections_.store(true, std::memory_order_relaxed); }
+  // A connection that waits could not be taken for want of descriptors or memory.
+  void RecordAcceptFailure(Listener listener);
+  // A connection has ended before its TLS handshake was done.
+  void RecordHandshakeFailure(Listener listener);
+  // HTTP has ended a connection: it had not asked in time, or others needed the room.
+  void RecordHttpCut(bool for_room);
+
+  // A gRPC request was refused since it is compressed.
+  void RecordCompressedRequest() { compressed_requests_.fetch_add(1, std::memory_order_relaxed); }
+
   // There are callers who are not let in: from now on the page tells how many.
   void ShowRefusals() { shows_refusals_.store(true, std::memory_order_relaxed); }
   // Callers are asked who they are, by rules that have been loaded. Shows refusals.
@@ -104,10 +116,12 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
     std::atomic<int64_t> expires_at_s = 0;  // Unix time; 0 = no TLS
     std::atomic<int64_t> reload_successes = 0;
     std::atomic<int64_t> reload_failures = 0;
+    std::atomic<int64_t> handshake_failures = 0;
   };
 
   void Fill(MetricsPage* page);
   void AddTls(MetricsPage* page) const;
+  void AddConnections(MetricsPage* page) const;
   void AddAccess(MetricsPage* page) const;
   void AddEvents(MetricsPage* page) const;
   void AddLog(MetricsPage* page) const;
@@ -130,7 +144,12 @@ class Metrics final : public LookupObserver, public IngestObserver, public Acces
   std::atomic<int64_t> access_reload_failures_ = 0;
   std::array<std::atomic<int64_t>, 2> refused_ = {};  // by Refusal
   std::array<TlsTally, 2> tls_;                       // by Listener
-  std::atomic<int64_t> policies_loaded_at_us_ = 0;    // Unix time of the set in force, 0 before the first
+  std::atomic<bool> shows_connections_ = false;
+  std::array<std::atomic<int64_t>, 2> accept_failures_ = {};  // by Listener
+  std::atomic<int64_t> http_cut_for_slowness_ = 0;
+  std::atomic<int64_t> http_cut_for_room_ = 0;
+  std::atomic<int64_t> compressed_requests_ = 0;
+  std::atomic<int64_t> policies_loaded_at_us_ = 0;  // Unix time of the set in force, 0 before the first
 
   Mutex samples_mutex_;
   std::weak_ptr<const std::vector<MetricSample>> samples_ ABSL_GUARDED_BY(samples_mutex_);
