@@ -1,4 +1,7 @@
 // Listener: the sockets that gRPC connections come in by, and the thread that accepts them.
+//
+// It leaves the last file descriptors to others: clients that connect and do nothing must not keep probes out, nor
+// withdrawn tokens and new policies from being read.
 #pragma once
 
 #include <functional>
@@ -34,6 +37,8 @@ class Listener {
   void AcceptAll();
   // Accepts all that wait at one socket. False when descriptors or memory have run out.
   bool AcceptWaiting(int listening_fd);
+  // Whether one more connection leaves others their descriptors.
+  bool HasDescriptor() const;
 
   ConnectionObserver* const observer_;
   ListeningSockets sockets_{"gRPC"};
