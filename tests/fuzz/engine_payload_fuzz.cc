@@ -11,10 +11,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   icache::StreamOptions options;
   options.ledger.gpu_removal = size % 2 == 0 ? icache::GpuRemoval::kEvict : icache::GpuRemoval::kOffload;
   icache::EngineStream stream(options, [](uint64_t) {});
-  const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
+  const absl::Time start = absl::FromUnixSeconds(1'700'000'000);
+  const absl::Time later = start + absl::Hours(2);
   // Twice, so that copies and parents that are known come up; and across a loss.
-  for (const uint64_t sequence : {0, 1, 3}) stream.OnLive(sequence, payload, now);
-  stream.OnTick(now + absl::Hours(2));
+  for (const uint64_t sequence : {0, 1, 3}) stream.OnLive(sequence, payload, {start, start});
+  stream.OnTick({later, later});
   for (const auto& [rank, replica] : stream.replicas()) {
     if (!replica->ledger.CheckInvariants().ok()) abort();
   }
