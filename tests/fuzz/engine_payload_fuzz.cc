@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view payload(reinterpret_cast<const char*>(data), size);
   icache::StreamOptions options;
   options.ledger.gpu_removal = size % 2 == 0 ? icache::GpuRemoval::kEvict : icache::GpuRemoval::kOffload;
+  options.ledger.hashes_are_chained = size % 3 != 0;
   icache::EngineStream stream(options, [](uint64_t) {});
   const absl::Time start = absl::FromUnixSeconds(1'700'000'000);
   const absl::Time later = start + absl::Hours(2);
