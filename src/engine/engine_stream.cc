@@ -174,9 +174,12 @@ void EngineStream::OnLateStart() {
   for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/true);
 }
 
-void EngineStream::OnLoss() {
+void EngineStream::OnLoss(bool same_engine) {
   complete_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/false);
+  for (const auto& [rank, replica] : replicas_) {
+    replica->Lapse(now_.steady, /*claims_unknown=*/false);
+    if (!same_engine) replica->ledger.ForgetEngine();
+  }
 }
 
 }  // namespace icache

@@ -135,7 +135,7 @@ class EngineStream final : private SequencerListener {
   void OnBatch(const KvBatch& batch) override;
   void OnEngineStart(bool known_from_start) override;
   void OnLateStart() override;
-  void OnLoss() override;
+  void OnLoss(bool same_engine) override;
   void RequestReplay(uint64_t from) override { request_replay_(from); }
 
   EngineReplica* AddReplica(Rank rank);
