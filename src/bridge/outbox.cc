@@ -19,12 +19,19 @@ void Outbox::Drop(Queue* queue) {
   queue->changed_blocks = queue->uncounted = 0;
 }
 
-void Outbox::Owe(ReplicaId replica) {
+void Outbox::Owe(ReplicaId replica, absl::Time fence) {
   MutexLock lock(&mutex_);
   const auto found = queues_.find(replica);
   if (found == queues_.end()) return;
   Drop(&found->second);
   found->second.owed = true;
+  found->second.fence = std::max(found->second.fence, fence);
+}
+
+absl::Time Outbox::FenceOf(ReplicaId replica) const {
+  MutexLock lock(&mutex_);
+  const auto found = queues_.find(replica);
+  return found == queues_.end() ? absl::InfinitePast() : found->second.fence;
 }
 
 void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {

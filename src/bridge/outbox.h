@@ -45,8 +45,11 @@ class Outbox {
   };
   // What the daemon needs of `replica`. kChanges also when nothing can be sent to it now.
   Need NeedOf(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The daemon does not hold any more what it was told of `replica`: it is owed everything, in place of what waits.
-  void Owe(ReplicaId replica) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The daemon does not hold any more what it was told of `replica`: it is owed everything, in place of what waits. It
+  // may drop what is stamped earlier than `fence`.
+  void Owe(ReplicaId replica, absl::Time fence = absl::InfinitePast()) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The latest such fence.
+  absl::Time FenceOf(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Everything, in place of what waits.
   void Restart(ReplicaId replica, std::vector<Report> reports) ABSL_LOCKS_EXCLUDED(mutex_);
   // A change. Ignored while the daemon is owed everything.
@@ -90,6 +93,7 @@ class Outbox {
     bool owed = true;           // everything
     bool overflowed = false;    // owed since an overflow that the sender has not come to yet
     bool told = false;          // something, ever
+    absl::Time fence = absl::InfinitePast();
   };
   static void Drop(Queue* queue);
 
