@@ -270,7 +270,7 @@ void EngineWorker::ClearRetired(const DaemonSet::Links& links, Moment now) {
       if (link->outbox()->NeedOf(account.id) != Outbox::Need::kEverything) continue;
       const ReplicaNames names = NamesOf(name);
       UpdateWriter writer(&names, account.stamps.Now(now), now.steady, report_.batch_blocks, /*clear=*/true);
-      link->outbox()->Restart(account.id, writer.Finish());
+      link->outbox()->Retire(account.id, writer.Finish());
     }
   }
 }

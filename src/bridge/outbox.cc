@@ -22,7 +22,7 @@ void Outbox::Drop(Queue* queue) {
 void Outbox::Owe(ReplicaId replica, absl::Time fence) {
   MutexLock lock(&mutex_);
   const auto found = queues_.find(replica);
-  if (found == queues_.end()) return;
+  if (found == queues_.end() || found->second.retired) return;
   Drop(&found->second);
   found->second.owed = true;
   found->second.fence = std::max(found->second.fence, fence);
@@ -35,6 +35,14 @@ absl::Time Outbox::FenceOf(ReplicaId replica) const {
 }
 
 void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
+  Replace(replica, std::move(reports), /*retired=*/false);
+}
+
+void Outbox::Retire(ReplicaId replica, std::vector<Report> reports) {
+  Replace(replica, std::move(reports), /*retired=*/true);
+}
+
+void Outbox::Replace(ReplicaId replica, std::vector<Report> reports, bool retired) {
   {
     MutexLock lock(&mutex_);
     if (!connected_) return;
@@ -44,6 +52,7 @@ void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
     for (Report& report : reports) queue.reports.push_back(std::move(report));
     queue.owed = queue.overflowed = false;
     queue.told = true;
+    queue.retired = retired;
     ++restarts_;
   }
   wake_();
