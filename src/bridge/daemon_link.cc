@@ -35,6 +35,11 @@ constexpr absl::Duration kReasonTimeout = absl::Seconds(1);  // for why there is
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often the connection's state is looked at
+// For the daemon to say that it listens, so that it speaks of the first clears, too. Once it has not, it is waited for
+// no more.
+constexpr absl::Duration kWatchPatience = absl::Seconds(2);
+constexpr absl::Duration kFirstWatchPause = absl::Seconds(1);  // before it is asked to listen again
+constexpr absl::Duration kLongestWatchPause = absl::Minutes(1);
 constexpr char kReflection[] = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 // Tags of the completion queue.
@@ -117,7 +122,9 @@ class DaemonConnection {
 
   ~DaemonConnection() {
     waker_->Detach();
-    for (const auto& [scope, watch] : watches_) watch->context.TryCancel();
+    for (const auto& [scope, watch] : watches_) {
+      if (watch.stream != nullptr) watch.stream->context.TryCancel();
+    }
     if (stream_ != nullptr && !finished_) {
       context_->TryCancel();
       stream_->Finish(&status_, TagOf(kFinish));
@@ -131,37 +138,42 @@ class DaemonConnection {
   bool writing() const { return writing_; }
   bool IsUp() const { return channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY; }
 
-  // Asks the daemon to say what is cleared of a tenant's model, unless it has been asked already. What is sent from now
-  // on is heard of if it is a clear, unless the daemon refuses.
-  void Watch(const std::string& tenant, const std::string& model) {
-    if (base_wire_) return;
-    std::unique_ptr<ClearStream>& watch = watches_[{tenant, model}];
-    if (watch != nullptr && !watch->lost) return;
-    watch = std::make_unique<ClearStream>();
-    Prepare(&watch->context);
-    wire::StreamEventsRequest request;
-    request.set_tenant_id(tenant);
-    request.set_model_id(model);
-    request.add_types(wire::CacheEvent::ALL_CLEARED);
-    watch->reader = stub_->PrepareAsyncStreamCacheEvents(&watch->context, request, &queue_);
-    watch->reader->StartCall(watch.get());
-    const absl::Time give_up_at = SteadyNow() + kConnectTimeout;
-    if (Complete(watch.get(), &watch->context, give_up_at)) {
-      watch->reader->ReadInitialMetadata(watch.get());  // comes once the daemon listens
-      Complete(watch.get(), &watch->context, give_up_at);
+  // Asks the daemon to say what is cleared of a tenant's model, unless it has been asked already. True while its answer
+  // is worth to be waited for: a clear that is sent then may stay unheard.
+  bool AwaitsWatch(const std::string& tenant, const std::string& model, absl::Time now) {
+    if (base_wire_) return false;
+    Watch& watch = watches_[{tenant, model}];
+    if (watch.stream == nullptr && watch.ask_at == absl::InfinitePast()) Ask({tenant, model}, &watch);
+    if (watch.stream != nullptr && watch.stream->step == ClearStream::kReading) return false;
+    if (patient_ && watch.stream != nullptr) patient_ = now < watch.asked_at + kWatchPatience;
+    watch.has_gap |= !patient_;
+    return patient_ && watch.stream != nullptr;
+  }
+  // Asks those again who have ended, when it is time to, and sees whether others have begun.
+  void TendWatches(absl::Time now) {
+    for (auto& [scope, watch] : watches_) {
+      if (watch.stream == nullptr) {
+        if (now >= watch.ask_at) Ask(scope, &watch);
+      } else if (watch.stream->step == ClearStream::kReading && now >= watch.answered_at + kLook) {
+        CloseGap(scope, &watch);
+      }
     }
-    watch->reader->Read(&watch->event, watch.get());
   }
 
-  // A clear that the daemon spoke of.
-  std::optional<wire::CacheEvent> TakeCleared() {
-    if (cleared_.empty()) return std::nullopt;
-    wire::CacheEvent event = std::move(cleared_.front());
-    cleared_.pop_front();
-    return event;
+  // What the daemon spoke of.
+  struct News {
+    std::string tenant;
+    std::string model;
+    std::optional<wire::CacheEvent> cleared;  // nullopt: clears may have been missed up to here
+  };
+  std::optional<News> TakeNews() {
+    if (news_.empty()) return std::nullopt;
+    News news = std::move(news_.front());
+    news_.pop_front();
+    return news;
   }
-  // Why the daemon does not speak of clears; "" while it may.
-  const std::string& unwatched() const { return unwatched_; }
+  // Why the daemon does not speak of clears, as it last said; "" while none has ended.
+  const std::string& unheard() const { return unheard_; }
 
   // Ends the stream, and says what the daemon, or what became of the connection to it, had to say of that.
   std::string End() {
@@ -227,9 +239,77 @@ class DaemonConnection {
     std::unique_ptr<grpc::ClientAsyncReader<wire::CacheEvent>> reader;
     wire::CacheEvent event;
     grpc::Status status;
-    bool ended = false;
-    bool lost = false;  // it ended, and may be asked for again
+    enum { kStarting, kAwaiting, kReading, kEnding } step = kStarting;
   };
+  struct Watch {
+    std::unique_ptr<ClearStream> stream;       // null: it has ended
+    absl::Time ask_at = absl::InfinitePast();  // then: when to ask again
+    absl::Time asked_at = absl::InfinitePast();
+    absl::Time answered_at = absl::InfinitePast();
+    bool has_gap = false;  // something may have been cleared unheard
+    absl::Duration pause = kFirstWatchPause;
+  };
+  using Scope = std::pair<std::string, std::string>;  // tenant, model
+
+  void Ask(const Scope& scope, Watch* watch) {
+    watch->stream = std::make_unique<ClearStream>();
+    watch->asked_at = SteadyNow();
+    ClearStream* stream = watch->stream.get();
+    Prepare(&stream->context);
+    wire::StreamEventsRequest request;
+    request.set_tenant_id(scope.first);
+    request.set_model_id(scope.second);
+    request.add_types(wire::CacheEvent::ALL_CLEARED);
+    stream->reader = stub_->PrepareAsyncStreamCacheEvents(&stream->context, request, &queue_);
+    stream->reader->StartCall(stream);
+  }
+
+  // An operation of the watch's stream has ended.
+  void Advance(const Scope& scope, Watch* watch, bool ok) {
+    ClearStream* stream = watch->stream.get();
+    if (stream->step == ClearStream::kEnding) return EndWatch(watch);
+    if (!ok) {
+      stream->step = ClearStream::kEnding;
+      stream->reader->Finish(&stream->status, stream);
+      return;
+    }
+    switch (stream->step) {
+      case ClearStream::kStarting:
+        stream->step = ClearStream::kAwaiting;
+        return stream->reader->ReadInitialMetadata(stream);  // comes once the daemon listens
+      case ClearStream::kAwaiting:
+        stream->step = ClearStream::kReading;
+        watch->answered_at = SteadyNow();
+        break;
+      default:
+        CloseGap(scope, watch);
+        news_.push_back({scope.first, scope.second, std::nullopt});
+        // Another type says that events are missing here.
+        if (stream->event.type() == wire::CacheEvent::ALL_CLEARED) news_.back().cleared = stream->event;
+    }
+    stream->reader->Read(&stream->event, stream);
+  }
+
+  // The daemon listens. An answer alone does not show it: that of a stream that is refused looks the same until it
+  // ends, which is at once.
+  void CloseGap(const Scope& scope, Watch* watch) {
+    if (std::exchange(watch->has_gap, false)) news_.push_back({scope.first, scope.second, std::nullopt});
+  }
+
+  void EndWatch(Watch* watch) {
+    const ClearStream& stream = *watch->stream;
+    const grpc::StatusCode code = stream.status.error_code();
+    // Exhausted are the streams that the daemon has for observers.
+    const bool refused = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
+                         code == grpc::StatusCode::UNIMPLEMENTED || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+    const absl::Time now = SteadyNow();
+    if (now - watch->asked_at > kLongestWatchPause) watch->pause = kFirstWatchPause;
+    watch->ask_at = now + (refused ? kLongestWatchPause : watch->pause);
+    watch->pause = std::min(2 * watch->pause, kLongestWatchPause);
+    unheard_ = absl::StrCat(refused ? "refused: " : "ended: ", stream.status.error_message());
+    watch->has_gap = true;
+    watch->stream.reset();
+  }
 
   // Takes the end of an operation that nobody waits for: a wake-up, or one of a ClearStream. False for others.
   bool TakeAside(void* tag, bool ok) {
@@ -237,23 +317,9 @@ class DaemonConnection {
       waker_->OnWoken();
       return true;
     }
-    for (const auto& [scope, watch] : watches_) {
-      if (tag != watch.get()) continue;
-      if (watch->ended) {
-        // Cancelled is one that did not begin in time; exhausted are the streams that the daemon has for observers.
-        const grpc::StatusCode code = watch->status.error_code();
-        const bool refused = code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
-                             code == grpc::StatusCode::UNIMPLEMENTED || code == grpc::StatusCode::CANCELLED ||
-                             code == grpc::StatusCode::RESOURCE_EXHAUSTED;
-        if (refused) unwatched_ = absl::StrCat("refused: ", watch->status.error_message());
-        watch->lost = !refused;
-      } else if (ok) {
-        cleared_.push_back(watch->event);
-        watch->reader->Read(&watch->event, tag);
-      } else {
-        watch->ended = true;
-        watch->reader->Finish(&watch->status, tag);
-      }
+    for (auto& [scope, watch] : watches_) {
+      if (tag != watch.stream.get()) continue;
+      Advance(scope, &watch, ok);
       return true;
     }
     return false;
@@ -477,9 +543,10 @@ class DaemonConnection {
   bool writing_ = false;
   bool finished_ = false;
   grpc::Status status_;  // of the stream, or of the last call on the base wire
-  std::map<std::pair<std::string, std::string>, std::unique_ptr<ClearStream>> watches_;  // by tenant and model
-  std::deque<wire::CacheEvent> cleared_;                                                 // not taken yet
-  std::string unwatched_;
+  std::map<Scope, Watch> watches_;
+  bool patient_ = true;    // no answer to a watch has come too late
+  std::deque<News> news_;  // not taken yet
+  std::string unheard_;
 };
 
 DaemonLink::DaemonLink(std::string address, std::string host, const ReportOptions* options, Logger* logger)
@@ -571,18 +638,21 @@ void DaemonLink::Run() {
 void DaemonLink::Serve(DaemonConnection* connection) {
   absl::Time write_deadline = absl::InfiniteFuture();
   ClearWatch watch;
+  std::optional<Outbox::Next> next;
   while (!stopping()) {
     if (!connection->writing()) {
-      const std::optional<Outbox::Next> next = outbox_->Pop();
+      if (!next.has_value()) next = outbox_->Pop();
       if (next.has_value()) {
         const CacheStateUpdate& update = *next->report.update;
-        connection->Watch(update.tenant_id(), update.model_id());
-        if (!connection->Send(update)) return;
-        watch.OnSent(next->replica, update, SteadyNow());
-        ++updates_;
-        blocks_ += static_cast<int64_t>(next->report.blocks);
-        write_deadline = SteadyNow() + options_->write_timeout;
-        if (!connection->writing()) continue;
+        if (flushing_ || !connection->AwaitsWatch(update.tenant_id(), update.model_id(), SteadyNow())) {
+          if (!connection->Send(update)) return;
+          watch.OnSent(next->replica, update, SteadyNow());
+          ++updates_;
+          blocks_ += static_cast<int64_t>(next->report.blocks);
+          next.reset();
+          write_deadline = SteadyNow() + options_->write_timeout;
+          if (!connection->writing()) continue;
+        }
       } else if (flushing_) {
         connection->Finish();
         return;
@@ -599,15 +669,24 @@ void DaemonLink::Serve(DaemonConnection* connection) {
 
 void DaemonLink::HearClears(DaemonConnection* connection, ClearWatch* watch) {
   const absl::Time now = SteadyNow();
-  while (const std::optional<wire::CacheEvent> cleared = connection->TakeCleared()) {
-    if (!watch->OnCleared(*cleared, now)) continue;
-    ++foreign_clears_;
-    logger_->Warn("replica_cleared", {{"address", address_}, {"replica", cleared->replica_id()}});
+  while (const std::optional<DaemonConnection::News> news = connection->TakeNews()) {
+    if (!news->cleared.has_value()) {
+      if (watch->OnMissed(news->tenant, news->model, now) == 0) continue;
+      logger_->Info("clears_missed", {{"address", address_}, {"tenant", news->tenant}, {"model", news->model}});
+      continue;
+    }
+    const ClearWatch::Verdict verdict = watch->OnCleared(*news->cleared, now);
+    if (verdict == ClearWatch::Verdict::kExpected) continue;
+    const bool foreign = verdict == ClearWatch::Verdict::kForeign;
+    if (foreign) ++foreign_clears_;
+    logger_->Warn(foreign ? "replica_cleared" : "replica_fenced",
+                  {{"address", address_}, {"replica", news->cleared->replica_id()}});
   }
-  for (const ReplicaId replica : watch->TakeDue(now)) outbox_->Owe(replica);
-  if (!connection->unwatched().empty() && unwatched_ != connection->unwatched()) {
-    unwatched_ = connection->unwatched();
-    logger_->Info("clears_unheard", {{"address", address_}, {"reason", unwatched_}});
+  for (const ClearWatch::Due& due : watch->TakeDue(now)) outbox_->Owe(due.replica, due.fence);
+  connection->TendWatches(now);
+  if (!connection->unheard().empty() && unheard_ != connection->unheard()) {
+    unheard_ = connection->unheard();
+    logger_->Info("clears_unheard", {{"address", address_}, {"reason", unheard_}});
   }
 }
 

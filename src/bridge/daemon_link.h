@@ -5,7 +5,7 @@
 // pauses; its outbox then sees to it that it is told everything anew.
 //
 // A daemon tells those whom it lets about clears, so somebody else's are noticed, and it is told again what they took
-// away.
+// away. One that does not, or stops to, is asked again from time to time.
 //
 // A daemon without the extension fields is told the same by the base wire: each update is a stream of its own that is
 // waited for, and clears and evictions are events before it, so that the order stays what it was. Source:
@@ -87,8 +87,8 @@ class DaemonLink {
   std::atomic<int64_t> write_timeouts_ = 0;
   std::atomic<int64_t> foreign_clears_ = 0;
   std::atomic<bool> base_wire_ = false;
-  std::string unwatched_;  // why clears are not heard of; told once
-  std::thread thread_;     // last: it uses the rest
+  std::string unheard_;  // why clears are not heard of, as last logged
+  std::thread thread_;   // last: it uses the rest
 };
 
 }  // namespace icache

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -211,16 +212,19 @@ void EngineWorker::FindReplicas() {
       }
       Replica& replica = replicas_[{i, rank}];
       if (replica.state != nullptr) continue;
-      replica.names = {engine_.replica, engine_.model, engine_.tenant, engine_.hash_scheme};
-      if (rank.has_value()) absl::StrAppend(&replica.names.replica, "@", *rank);
-      const auto [id, is_new] = ids_.try_emplace(replica.names.replica);
-      if (is_new) id->second = NextReplicaId();
-      replica.id = id->second;
+      replica.names = NamesOf(rank.has_value() ? absl::StrCat(engine_.replica, "@", *rank) : engine_.replica);
+      const auto [account, is_new] = accounts_.try_emplace(replica.names.replica);
+      if (is_new) account->second.id = NextReplicaId();
+      replica.account = &account->second;
       replica.state = state.get();
       replica.stream = streams_[i].events.get();
       replica.socket = sockets_[i].get();
     }
   }
+}
+
+ReplicaNames EngineWorker::NamesOf(const std::string& replica) const {
+  return {replica, engine_.model, engine_.tenant, engine_.hash_scheme};
 }
 
 void EngineWorker::RebindRanks(Moment now) {
@@ -231,7 +235,7 @@ void EngineWorker::RebindRanks(Moment now) {
     refused += stream.events->counts().refused_ranks;
   }
   const bool is_stale = std::exchange(refused_seen_, refused) < refused && starts_bound_ < starts;
-  if (!is_stale || ids_.size() >= kMaxReplicaNames) return;
+  if (!is_stale || accounts_.size() >= kMaxReplicaNames) return;
   starts_bound_ = starts;
   for (size_t i = 0; i < streams_.size(); ++i) {
     sockets_[i]->Discard();
@@ -253,28 +257,46 @@ void EngineWorker::Report(Moment now) {
   changed_at_ = absl::InfiniteFuture();
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (auto& [key, replica] : replicas_) ReportReplica(&replica, *links, now);
+  ClearRetired(*links, now);
+}
+
+void EngineWorker::ClearRetired(const DaemonSet::Links& links, Moment now) {
+  std::set<const Account*> in_use;
+  for (const auto& [key, replica] : replicas_) in_use.insert(replica.account);
+  if (in_use.size() == accounts_.size()) return;
+  for (auto& [name, account] : accounts_) {
+    if (in_use.contains(&account)) continue;
+    for (const auto& link : links) {
+      if (link->outbox()->NeedOf(account.id) != Outbox::Need::kEverything) continue;
+      const ReplicaNames names = NamesOf(name);
+      UpdateWriter writer(&names, account.stamps.Now(now), now.steady, report_.batch_blocks, /*clear=*/true);
+      link->outbox()->Retire(account.id, writer.Finish());
+    }
+  }
 }
 
 void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links, Moment now) {
   EngineReplica* state = replica->state;
+  StampClock& stamps = replica->account->stamps;
+  const ReplicaId id = replica->account->id;
+  for (const auto& link : links) stamps.RaiseTo(link->outbox()->FenceOf(id), now);
   // Nothing can be said of an engine before its first sign of life.
   if (!replica->stream->started() && !state->HasVoid()) return;
   const bool everything_to_all = state->TakeVoid();
   if (everything_to_all) {
     const std::vector<icache::Report> reports = WriteAll(replica, now, /*clear=*/true);
-    for (const auto& link : links) link->outbox()->Restart(replica->id, reports);
-    replica->held_up_at = now.steady;
+    for (const auto& link : links) link->outbox()->Restart(id, reports);
+    replica->held_up_at = now;
     return;
   }
   if (state->ledger.HasChanges()) {
-    UpdateWriter writer(&replica->names, state->Stamp(absl::InfinitePast()), now.steady, report_.batch_blocks,
-                        /*clear=*/false);
+    UpdateWriter writer(&replica->names, stamps.At(state->as_of()), now.steady, report_.batch_blocks, /*clear=*/false);
     // The base wire's events evict what no adapter is named for under all of them.
     const bool any_base = absl::c_any_of(links, [](const auto& link) { return link->outbox()->base_wire(); });
     state->ledger.Drain(&writer,
                         any_base ? BlockLedger::BaseEviction::kAllAdapters : BlockLedger::BaseEviction::kThatBlock);
     for (const icache::Report& report : writer.Finish()) {
-      for (const auto& link : links) link->outbox()->Push(replica->id, report);
+      for (const auto& link : links) link->outbox()->Push(id, report);
     }
   }
   const bool refresh = state->TakeRefresh(now.steady);
@@ -283,21 +305,22 @@ void EngineWorker::ReportReplica(Replica* replica, const DaemonSet::Links& links
   if (refresh_base) replica->refresh_base_at = now.steady;
   for (const auto& link : links) {
     Outbox* outbox = link->outbox();
-    const Outbox::Need need = outbox->NeedOf(replica->id);
+    const Outbox::Need need = outbox->NeedOf(id);
     if (need != Outbox::Need::kChanges) {
       // What an earlier bridge claimed lives on until the lapse ends, if this process cannot tell better.
       const bool clear = need == Outbox::Need::kEverything || !state->claims_unknown();
-      outbox->Restart(replica->id, WriteAll(replica, now, clear));
-    } else if ((refresh || (refresh_base && outbox->base_wire())) && outbox->MayTellAgain(replica->id)) {
-      outbox->PushAgain(replica->id, WriteAll(replica, now, /*clear=*/false));
+      outbox->Restart(id, WriteAll(replica, now, clear));
+    } else if ((refresh || (refresh_base && outbox->base_wire())) && outbox->MayTellAgain(id)) {
+      outbox->PushAgain(id, WriteAll(replica, now, /*clear=*/false));
     }
   }
 }
 
 std::vector<icache::Report> EngineWorker::WriteAll(Replica* replica, Moment now, bool clear) {
   // Later than all before: a clear removes nothing that is stamped later, and fences what is stamped earlier.
-  const absl::Time last = replica->state->Stamp(absl::InfinitePast());
-  const absl::Time at = replica->state->Stamp(std::max(replica->state->StampNow(now), last + absl::Microseconds(1)));
+  StampClock& stamps = replica->account->stamps;
+  const absl::Time last = stamps.At(replica->state->as_of());
+  const absl::Time at = stamps.At(std::max(stamps.Now(now), last + absl::Microseconds(1)));
   UpdateWriter writer(&replica->names, at, now.steady, report_.batch_blocks, clear);
   replica->state->ledger.ReportAll(&writer);
   return writer.Finish();
@@ -311,12 +334,14 @@ bool EngineWorker::MayLease(const Replica& replica) {
 void EngineWorker::RenewLeases(Moment now) {
   for (auto& [key, replica] : replicas_) {
     if (!MayLease(replica)) continue;
-    if (now.steady - std::exchange(replica.held_up_at, now.steady) >= report_.ttl) {  // all has expired meanwhile
+    const Moment last = std::exchange(replica.held_up_at, now).value_or(now);
+    // A clock that nobody sets stands still while the machine is suspended, the wall clock does not.
+    if (std::max(now.steady - last.steady, now.wall - last.wall) >= report_.ttl) {  // all has expired meanwhile
       const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
-      for (const auto& link : *links) link->outbox()->Owe(replica.id);
+      for (const auto& link : *links) link->outbox()->Owe(replica.account->id);
     }
     if (replica.state->ledger.held_blocks() == 0) continue;
-    const auto lease = EmptyUpdate(replica.names, replica.state->StampNow(now));
+    const auto lease = EmptyUpdate(replica.names, replica.account->stamps.Now(now));
     lease->set_retains_all(true);
     ++leases_;
     PushToAll(replica, lease, now.steady);
@@ -327,7 +352,7 @@ void EngineWorker::ReportStats(const EngineStats& stats, Moment now) {
   static const std::string client_version = absl::StrCat("icache-bridge/", CompiledBuild().version);
   for (auto& [key, replica] : replicas_) {
     if (!replica.state->heard()) continue;
-    const auto update = EmptyUpdate(replica.names, replica.state->StampNow(now));
+    const auto update = EmptyUpdate(replica.names, replica.account->stamps.Now(now));
     auto* wire_stats = update->mutable_stats();
     wire_stats->set_replica_id(replica.names.replica);
     wire_stats->set_cache_memory_bytes(stats.cache_memory_bytes);
@@ -343,17 +368,17 @@ void EngineWorker::ReportStats(const EngineStats& stats, Moment now) {
 void EngineWorker::PushToAll(const Replica& replica, std::shared_ptr<const CacheStateUpdate> update,
                              absl::Time made_at) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
-  for (const auto& link : *links) link->outbox()->Push(replica.id, {update, 1, made_at});
+  for (const auto& link : *links) link->outbox()->Push(replica.account->id, {update, 1, made_at});
 }
 
 void EngineWorker::ClearAll(Moment now) {
   const std::shared_ptr<const DaemonSet::Links> links = daemons_->links();
   for (auto& [key, replica] : replicas_) {
-    const auto clear = EmptyUpdate(replica.names, replica.state->StampNow(now));
+    const auto clear = EmptyUpdate(replica.names, replica.account->stamps.Now(now));
     clear->set_clear(true);
     for (const auto& link : *links) {
-      const bool told = link->outbox()->NeedOf(replica.id) != Outbox::Need::kEverythingAtFirst;
-      if (told) link->outbox()->Restart(replica.id, {{clear, 1, now.steady}});
+      const bool told = link->outbox()->NeedOf(replica.account->id) != Outbox::Need::kEverythingAtFirst;
+      if (told) link->outbox()->Restart(replica.account->id, {{clear, 1, now.steady}});
     }
   }
 }

@@ -25,6 +25,7 @@
 #include "bridge/event_socket.h"
 #include "bridge/metrics_scraper.h"
 #include "bridge/options.h"
+#include "bridge/stamp_clock.h"
 #include "bridge/update_writer.h"
 #include "icache/base/moment.h"
 #include "icache/base/mutex.h"
@@ -74,15 +75,20 @@ class EngineWorker {
   Stats stats() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // What stays of a replica, whichever stream speaks for it, or none any more.
+  struct Account {
+    ReplicaId id;
+    StampClock stamps;
+  };
   // What the thread knows of a replica beside its ledger.
   struct Replica {
     ReplicaNames names;
-    ReplicaId id = 0;
+    Account* account = nullptr;
     EngineReplica* state = nullptr;
     const EngineStream* stream = nullptr;
     const EventSocket* socket = nullptr;
     absl::Time refresh_base_at = absl::InfinitePast();  // of daemons without leases
-    absl::Time held_up_at = absl::InfiniteFuture();     // when all was last told, or its lease renewed
+    std::optional<Moment> held_up_at;                   // when all was last told, or its lease renewed
   };
   struct Stream {
     std::unique_ptr<EngineStream> events;
@@ -101,10 +107,13 @@ class EngineWorker {
   // A rank stays with the port that first spoke of it. But when an engine that has started anew speaks of one that its
   // port may not take, all the ports' ranks are cleared and taken anew.
   void RebindRanks(Moment now);
+  ReplicaNames NamesOf(const std::string& replica) const;
   bool HasChanges() const;
   // Reports what has changed to all, and everything to those who need it.
   void Report(Moment now);
   void ReportReplica(Replica* replica, const DaemonSet::Links& links, Moment now);
+  // Clears those that no stream speaks for any more, at daemons that have been told of them and come back.
+  void ClearRetired(const DaemonSet::Links& links, Moment now);
   // Whether `replica` is known to hold what was reported, as of now.
   static bool MayLease(const Replica& replica);
   void RenewLeases(Moment now);
@@ -128,7 +137,7 @@ class EngineWorker {
   std::vector<Stream> streams_;                                        // side by side with sockets_
   std::map<int64_t, size_t> rank_streams_;                             // the stream of each rank; at most engine_.ranks
   std::map<std::pair<size_t, EngineStream::Rank>, Replica> replicas_;  // by stream and rank
-  std::map<std::string, ReplicaId> ids_;                               // by replica; what is said of one stays in order
+  std::map<std::string, Account> accounts_;                            // by replica
   int64_t starts_bound_ = 0;                                           // of engines, when ranks were last bound
   int64_t refused_seen_ = 0;                                           // batches of ranks that were refused
   BlockDropCounts drops_before_ = {};                                  // of replicas that are no more

@@ -19,15 +19,30 @@ void Outbox::Drop(Queue* queue) {
   queue->changed_blocks = queue->uncounted = 0;
 }
 
-void Outbox::Owe(ReplicaId replica) {
+void Outbox::Owe(ReplicaId replica, absl::Time fence) {
   MutexLock lock(&mutex_);
   const auto found = queues_.find(replica);
-  if (found == queues_.end()) return;
+  if (found == queues_.end() || found->second.retired) return;
   Drop(&found->second);
   found->second.owed = true;
+  found->second.fence = std::max(found->second.fence, fence);
+}
+
+absl::Time Outbox::FenceOf(ReplicaId replica) const {
+  MutexLock lock(&mutex_);
+  const auto found = queues_.find(replica);
+  return found == queues_.end() ? absl::InfinitePast() : found->second.fence;
 }
 
 void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
+  Replace(replica, std::move(reports), /*retired=*/false);
+}
+
+void Outbox::Retire(ReplicaId replica, std::vector<Report> reports) {
+  Replace(replica, std::move(reports), /*retired=*/true);
+}
+
+void Outbox::Replace(ReplicaId replica, std::vector<Report> reports, bool retired) {
   {
     MutexLock lock(&mutex_);
     if (!connected_) return;
@@ -37,6 +52,7 @@ void Outbox::Restart(ReplicaId replica, std::vector<Report> reports) {
     for (Report& report : reports) queue.reports.push_back(std::move(report));
     queue.owed = queue.overflowed = false;
     queue.told = true;
+    queue.retired = retired;
     ++restarts_;
   }
   wake_();

@@ -45,10 +45,16 @@ class Outbox {
   };
   // What the daemon needs of `replica`. kChanges also when nothing can be sent to it now.
   Need NeedOf(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The daemon does not hold any more what it was told of `replica`: it is owed everything, in place of what waits.
-  void Owe(ReplicaId replica) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The daemon does not hold any more what it was told of `replica`: it is owed everything, in place of what waits. It
+  // may drop what is stamped earlier than `fence`.
+  void Owe(ReplicaId replica, absl::Time fence = absl::InfinitePast()) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The latest such fence.
+  absl::Time FenceOf(ReplicaId replica) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Everything, in place of what waits.
   void Restart(ReplicaId replica, std::vector<Report> reports) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Likewise, of a replica that is no more: until the next Restart() it is owed again only to a daemon that was not
+  // connected meanwhile, for others may clear and tell of one by its name.
+  void Retire(ReplicaId replica, std::vector<Report> reports) ABSL_LOCKS_EXCLUDED(mutex_);
   // A change. Ignored while the daemon is owed everything.
   void Push(ReplicaId replica, const Report& report) ABSL_LOCKS_EXCLUDED(mutex_);
   // Whether everything of `replica` may be told again: nothing that was told so still waits, or a slow daemon's queue
@@ -90,8 +96,11 @@ class Outbox {
     bool owed = true;           // everything
     bool overflowed = false;    // owed since an overflow that the sender has not come to yet
     bool told = false;          // something, ever
+    bool retired = false;
+    absl::Time fence = absl::InfinitePast();
   };
   static void Drop(Queue* queue);
+  void Replace(ReplicaId replica, std::vector<Report> reports, bool retired) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const size_t max_blocks_;
   const std::function<void()> wake_;

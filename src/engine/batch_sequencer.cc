@@ -60,8 +60,7 @@ bool BatchSequencer::TakeLive(uint64_t sequence, std::string_view payload, absl:
       AskReplay(Reason::kGap, now);
       return false;
     }
-    ++counts_.losses;
-    listener_->OnLoss();
+    Lose();
   }
   idle_since_ = now;
   Apply(sequence, batch);
@@ -83,14 +82,15 @@ void BatchSequencer::Begin(uint64_t sequence) {
 
 void BatchSequencer::Apply(uint64_t sequence, const KvBatch* batch) {
   next_ = sequence + 1;
-  if (batch == nullptr) {  // whatever it said is lost
-    ++counts_.losses;
-    listener_->OnLoss();
-    return;
-  }
+  if (batch == nullptr) return Lose();  // whatever it said
   ++counts_.batches;
   last_time_ = batch->time;
   listener_->OnBatch(*batch);
+}
+
+void BatchSequencer::Lose() {
+  ++counts_.losses;
+  listener_->OnLoss(/*same_engine=*/!std::exchange(may_be_another_, false));
 }
 
 // ---- Replay -------------------------------------------------------------------------------------------------------
@@ -130,6 +130,8 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
         DropWaiting();  // may be of the old one; what is not can be replayed
         return RestartEngine(now);
       }
+      if (batch == nullptr && may_be_another_) Lose();  // it cannot be read, so it shows nothing
+      may_be_another_ = false;
     }
     replay_knows_ = true;
     return;
@@ -147,8 +149,7 @@ void BatchSequencer::OnReplayed(uint64_t sequence, std::string_view payload, abs
       replay_->has_holes = true;
     }
     if (replay_->reason == Reason::kStart || replay_->reason == Reason::kReconnect) ++counts_.gaps;
-    ++counts_.losses;
-    listener_->OnLoss();
+    Lose();
   }
   replay_knows_ = true;
   replay_->deadline = now + options_.replay_pause;
@@ -181,8 +182,7 @@ void BatchSequencer::GiveUp(absl::Time now) {
     if (waiting_.empty()) return;  // nobody there yet; OnTick() asks again
     Begin(waiting_.front().sequence);
   } else if (reason != Reason::kIdle) {
-    ++counts_.losses;
-    listener_->OnLoss();
+    Lose();
     if (!waiting_.empty() && waiting_.front().sequence > next_) next_ = waiting_.front().sequence;
   }
   TakeWaiting(now);
@@ -222,13 +222,14 @@ void BatchSequencer::RestartEngine(absl::Time now) {
 }
 
 void BatchSequencer::OnReconnected(absl::Time now) {
+  DropWaiting();  // may be of the old engine; what is not can be replayed
   if (!started_) return;
+  may_be_another_ = true;
   if (options_.has_replay) {
     AskReplay(Reason::kReconnect, now);
   } else {  // nobody can say what was missed
     reconnected_ = true;
-    ++counts_.losses;
-    listener_->OnLoss();
+    Lose();
   }
 }
 
@@ -258,7 +259,7 @@ void BatchSequencer::Forget() {
   next_ = 0;
   last_time_ = absl::InfinitePast();
   replay_knows_ = false;
-  reconnected_ = false;
+  reconnected_ = may_be_another_ = false;
   replay_.reset();
 }
 

@@ -57,10 +57,15 @@ BlockLedger::BlockLedger(const LedgerOptions* options)
 void BlockLedger::Store(const BlockStored& event) {
   const size_t count = event.block_hashes.size();
   if (event.spec_kind.value_or(kFullAttention) != kFullAttention) {
-    if (event.group_idx.has_value() && skipped_groups_.size() < kMaxGroups) skipped_groups_.insert(*event.group_idx);
+    // One that was of full attention before may still have to remove some of that.
+    const bool is_new = event.group_idx.has_value() && !full_groups_.contains(*event.group_idx);
+    if (is_new && skipped_groups_.size() < kMaxGroups) skipped_groups_.insert(*event.group_idx);
     return CountDrops(BlockDrop::kCacheGroup, count);  // all groups name a block by the same hash
   }
-  if (event.group_idx.has_value() && full_groups_.size() < kMaxGroups) full_groups_.insert(*event.group_idx);
+  if (event.group_idx.has_value()) {
+    skipped_groups_.erase(*event.group_idx);
+    if (full_groups_.size() < kMaxGroups) full_groups_.insert(*event.group_idx);
+  }
   groups_are_named_ &= event.group_idx.has_value();
   if (!options_->hashes_are_chained) chain_proof_.Look(event);
   // The first blocks of a cache continue nothing.
@@ -435,12 +440,9 @@ void BlockLedger::ExpireOffloaded(absl::Time now) {
 
 void BlockLedger::Restart(bool known_from_start) {
   Clear();
-  skipped_groups_.clear();
-  full_groups_.clear();
-  groups_are_named_ = true;
+  ForgetEngine();
   root_.reset();
   seen_store_ = false;
-  chain_proof_.Forget();
   learning_root_ = known_from_start;
   meanings_missed_ = !known_from_start;
 }
@@ -468,6 +470,13 @@ void BlockLedger::MarkSuspect() {
   suspects_ = held_blocks();
   learning_root_ = false;
   meanings_missed_ = true;
+}
+
+void BlockLedger::ForgetEngine() {
+  skipped_groups_.clear();
+  full_groups_.clear();
+  groups_are_named_ = true;
+  chain_proof_.Forget();
 }
 
 void BlockLedger::ForgetSuspects(uint32_t epoch) {

@@ -61,11 +61,6 @@ void EngineReplica::Tick(absl::Time now) {
   void_ |= forgot && lapses_.empty();
 }
 
-absl::Time EngineReplica::StampNow(Moment now) {
-  stamped_ = {now.steady, std::max(now.wall, stamped_.wall + (now.steady - stamped_.steady))};
-  return Stamp(stamped_.wall);
-}
-
 bool EngineReplica::TakeRefresh(absl::Time now) {
   if (!lapsed() || now < refresh_at_) return false;
   refresh_at_ = now + options_->ttl / 2;
@@ -135,7 +130,7 @@ void EngineStream::OnBatch(const KvBatch& batch) {
   }
   last_batch_at_ = batch.time;
   const absl::Duration age = std::max(now_.wall - batch.time, absl::ZeroDuration());
-  replica->Stamp(now_.wall - age);
+  replica->MarkAsOf(now_.wall - age);
   BlockLedger& ledger = replica->ledger;
   counts_.malformed += static_cast<int64_t>(batch.malformed_events);
   counts_.unknown += static_cast<int64_t>(batch.unknown_events);
@@ -174,9 +169,12 @@ void EngineStream::OnLateStart() {
   for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/true);
 }
 
-void EngineStream::OnLoss() {
+void EngineStream::OnLoss(bool same_engine) {
   complete_ = false;
-  for (const auto& [rank, replica] : replicas_) replica->Lapse(now_.steady, /*claims_unknown=*/false);
+  for (const auto& [rank, replica] : replicas_) {
+    replica->Lapse(now_.steady, /*claims_unknown=*/false);
+    if (!same_engine) replica->ledger.ForgetEngine();
+  }
 }
 
 }  // namespace icache

@@ -263,6 +263,48 @@ TEST(BridgeLifeTest, AnEngineMayStartAnewWithOtherRanks) {
   }
 }
 
+TEST(BridgeLifeTest, RanksOfBeforeAreClearedAtADaemonThatWasCutOffMeanwhile) {
+  Daemon daemon;
+  const int events = TwoFreePorts();
+  const int replay = TwoFreePorts();
+  std::vector<std::unique_ptr<EnginePublisher>> ports(2);
+  const auto open = [&](int first_rank) {
+    for (int i = 0; i < 2; ++i) {
+      ports[i].reset();
+      ports[i] = std::make_unique<EnginePublisher>(
+          SimulatedEngineOptions{
+              .seed = 40 + static_cast<uint64_t>(first_rank + i), .clears = 0, .rank = first_rank + i},
+          PublisherOptions{.events_at = absl::StrCat("tcp://127.0.0.1:", events + i),
+                           .replay_at = absl::StrCat("tcp://127.0.0.1:", replay + i)});
+    }
+  };
+  const auto live = [&](size_t blocks) {
+    size_t held = 0;
+    for (const auto& port : ports) {
+      port->Live(blocks);
+      port->Settle();
+      held += port->engine().Held().size();
+    }
+    return held;
+  };
+  open(0);
+  BridgeProcess bridge(BridgeFlags(ports[0].get(), {&daemon}, {"--ranks", "2", "--write-timeout", "1s"}));
+  size_t held = live(500);
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held; })) << daemon.Prefixes() << " of " << held;
+  daemon.Signal(SIGSTOP);
+  EXPECT_TRUE(Eventually([&] {
+    live(10'000);
+    return bridge.Metric("inferencecache_bridge_daemon_stalls_total") > 0;
+  }));
+  open(2);
+  held = live(500);
+  EXPECT_TRUE(Eventually([&] {
+    return bridge.Metric("inferencecache_bridge_live_blocks") == static_cast<double>(held);
+  })) << bridge.output();
+  daemon.Signal(SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return daemon.Prefixes() == held; })) << daemon.Prefixes() << " of " << held;
+}
+
 TEST(BridgeLifeTest, ANewEngineThatIsIdleIsClearedOnEachRank) {
   Daemon daemon;
   const int events = TwoFreePorts();

@@ -75,6 +75,30 @@ TEST_F(OutboxTest, ADaemonThatLostWhatItWasToldIsOwedEverything) {
   EXPECT_THAT(PopAll(), ElementsAre(2, 4));
 }
 
+TEST_F(OutboxTest, WhatIsNoMoreIsOwedToADaemonThatComesBackAlone) {
+  outbox_.OnConnected(false);
+  outbox_.Retire(kA, {Numbered(1)});
+  outbox_.Owe(kA);
+  EXPECT_EQ(outbox_.NeedOf(kA), Need::kChanges);
+  EXPECT_THAT(PopAll(), ElementsAre(1));
+  outbox_.OnDisconnected();
+  outbox_.OnConnected(false);
+  EXPECT_EQ(outbox_.NeedOf(kA), Need::kEverything);
+  outbox_.Restart(kA, {Numbered(2)});
+  outbox_.Owe(kA);
+  EXPECT_EQ(outbox_.NeedOf(kA), Need::kEverything);
+}
+
+TEST_F(OutboxTest, TheLatestFenceIsKnown) {
+  EXPECT_EQ(outbox_.FenceOf(kA), absl::InfinitePast());
+  outbox_.OnConnected(false);
+  outbox_.Restart(kA, {Numbered(1)});
+  outbox_.Owe(kA, absl::FromUnixSeconds(5));
+  outbox_.Owe(kA, absl::FromUnixSeconds(3));
+  outbox_.Owe(kA);
+  EXPECT_EQ(outbox_.FenceOf(kA), absl::FromUnixSeconds(5));
+}
+
 TEST_F(OutboxTest, AFullQueueIsThrownAwayAndAskedForWhenTheDaemonTakesSomething) {
   outbox_.OnConnected(false);
   outbox_.Restart(kA, {Numbered(1, 1000)});

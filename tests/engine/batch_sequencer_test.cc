@@ -22,7 +22,7 @@ class Recorder final : public SequencerListener {
   void OnBatch(const KvBatch& batch) override { Note(std::to_string(absl::ToUnixSeconds(batch.time))); }
   void OnEngineStart(bool known_from_start) override { Note(known_from_start ? "start" : "restart"); }
   void OnLateStart() override { Note("late"); }
-  void OnLoss() override { Note("loss"); }
+  void OnLoss(bool same_engine) override { Note(same_engine ? "loss" : "loss of another"); }
   void RequestReplay(uint64_t from) override { Note("ask " + std::to_string(from)); }
 
   std::vector<std::string> Take() { return std::exchange(notes_, {}); }
@@ -89,9 +89,12 @@ TEST_F(BatchSequencerTest, WithoutReplayAReconnectionIsALoss) {
   Use(false);
   Live(0, 1);
   sequencer_->OnReconnected(now_);
-  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "1", "loss"));  // at once, for the engine may be idle for long
+  // At once, for the engine may be idle for long.
+  EXPECT_THAT(recorder_.Take(), ElementsAre("start", "1", "loss of another"));
   Live(1, 2);
   EXPECT_THAT(recorder_.Take(), ElementsAre("2"));
+  Live(3, 3);
+  EXPECT_THAT(recorder_.Take(), ElementsAre("loss", "3"));  // which nothing has come between
 }
 
 TEST_F(BatchSequencerTest, ASequenceThatFallsIsARestartOrADuplicate) {
@@ -306,9 +309,45 @@ TEST_F(BatchSequencerTest, AReplayThatBeginsBehindTheLastBatchMayBeAnothersAndIs
   Replayed(3, 3);
   Replayed(4, 4);
   ReplayEnd();
-  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "loss", "3", "4"));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "loss of another", "3", "4"));
   EXPECT_EQ(sequencer_->counts().losses, 1);
   EXPECT_TRUE(sequencer_->in_sync());
+}
+
+TEST_F(BatchSequencerTest, AReconnectionThatNoReplayAnswersMayBeToAnotherEngine) {
+  UseSynced();
+  sequencer_->OnReconnected(now_);
+  for (int i = 0; i < 4; ++i) Tick(absl::Seconds(3));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "loss of another"));
+}
+
+TEST_F(BatchSequencerTest, AReplayThatKnowsTheLastBatchShowsTheSameEngine) {
+  UseSynced();
+  sequencer_->OnReconnected(now_);
+  Replayed(2, 2);
+  Replayed(5, 5);
+  for (int i = 0; i < 2; ++i) {
+    Tick(absl::Seconds(1));
+    Replayed(2, 2);
+    Replayed(5, 5);
+  }
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "loss", "5"));
+}
+
+TEST_F(BatchSequencerTest, ALastBatchThatCannotBeReadShowsNoEngine) {
+  UseSynced();
+  sequencer_->OnReconnected(now_);
+  sequencer_->OnReplayed(2, "\xc1", now_);
+  Replayed(3, 3);
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "loss of another", "3"));
+}
+
+TEST_F(BatchSequencerTest, WhatWaitsWhenTheConnectionIsLostMayBeOfTheOldEngine) {
+  UseSynced();
+  Live(4, 4);
+  sequencer_->OnReconnected(now_);
+  for (int i = 0; i < 4; ++i) Tick(absl::Seconds(3));
+  EXPECT_THAT(recorder_.Take(), ElementsAre("ask 2", "ask 2", "ask 2", "ask 2", "loss of another"));
 }
 
 TEST_F(BatchSequencerTest, AnIdleEngineWhoseReplayHasNothingOfItIsANewOne) {

@@ -291,6 +291,32 @@ TEST_F(BlockLedgerTest, OtherCacheGroupsNeitherAddNorRemove) {
   EXPECT_THAT(Told(), IsEmpty());
 }
 
+TEST_F(BlockLedgerTest, AGroupThatComesAsFullAttentionRemovesItsBlocks) {
+  BlockStored event = Blocks({1}, std::nullopt, 1);
+  event.group_idx = 1;
+  event.spec_kind = "sliding_window";
+  ledger_.Store(event);
+  event.spec_kind = "full_attention";
+  ledger_.Store(event);
+  event.spec_kind = "sliding_window";
+  ledger_.Store(event);
+  EXPECT_THAT(Told(), SizeIs(1));
+  Remove(1, std::nullopt, 1);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
+TEST_F(BlockLedgerTest, TheGroupsOfAnEngineThatMayBeGoneCountForNothing) {
+  BlockStored event = Blocks({1}, std::nullopt, 1);
+  event.group_idx = 1;
+  event.spec_kind = "sliding_window";
+  ledger_.Store(event);
+  ledger_.MarkSuspect();
+  ledger_.ForgetEngine();
+  Store({1});
+  Remove(1, std::nullopt, 1);
+  EXPECT_THAT(Told(), IsEmpty());
+}
+
 TEST_F(BlockLedgerTest, AGroupThatStoredNothingRemovesNothing) {
   BlockStored event = Blocks({1}, std::nullopt, 1);
   event.group_idx = 0;
@@ -451,6 +477,16 @@ TEST_F(BlockLedgerTest, ANewEngineHasToProveItsHashesAnew) {
   options_.hashes_are_chained = false;
   Store({kFirstPage, kSecondPage});
   ledger_.Restart(/*known_from_start=*/false);
+  Store({1});
+  Store({2}, 1, 3);
+  EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);
+}
+
+TEST_F(BlockLedgerTest, AnEngineThatMayBeAnotherHasToProveItsHashesAnew) {
+  options_.hashes_are_chained = false;
+  Store({kFirstPage, kSecondPage});
+  ledger_.MarkSuspect();
+  ledger_.ForgetEngine();
   Store({1});
   Store({2}, 1, 3);
   EXPECT_EQ(Dropped(BlockDrop::kUnknownParent), 1);

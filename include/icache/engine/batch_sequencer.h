@@ -8,6 +8,7 @@
 //   gap          a sequence number beyond the next: replay; what it does not give is lost
 //   reconnected  replay, or else loss, since nobody can say what was missed
 //   unproven     a replay that begins right behind the last batch: loss, since it may be another engine's
+//   any loss     says whether a connection has been made anew since a replay last showed whose the batches are
 //   idle         replay now and then while nothing new comes, for a lost last batch shows no gap
 //   duplicate    a sequence number not beyond the last, with a ts not beyond the last one's: nothing
 //   restart      the same with a later ts, or after a reconnection without replay, or a replay that does not know the
@@ -50,8 +51,9 @@ class SequencerListener {
   virtual void OnEngineStart(bool known_from_start) = 0;
   // The stream is first seen in its middle: what an earlier observer reported may hold or not.
   virtual void OnLateStart() = 0;
-  // Batches between those seen are lost for good.
-  virtual void OnLoss() = 0;
+  // Batches between those seen are lost for good. `same_engine`: what comes next is of the process that all before was
+  // of; else it may be another's, which nothing has shown.
+  virtual void OnLoss(bool same_engine) = 0;
   // Ask the engine for its batches from this number on. An earlier request is void.
   virtual void RequestReplay(uint64_t from) = 0;
 };
@@ -113,6 +115,8 @@ class BatchSequencer {
   // The stream is known from the batch `sequence` on.
   void Begin(uint64_t sequence);
   void Apply(uint64_t sequence, const KvBatch* batch);
+  // What comes next is not what came after the last batch.
+  void Lose();
   void AskReplay(Reason reason, absl::Time now);
   // At once when the last answer brought something new, else after a rest.
   void AskAgain(absl::Time now);
@@ -143,6 +147,7 @@ class BatchSequencer {
   absl::Time last_time_ = absl::InfinitePast();  // ts of the last batch applied
   bool replay_knows_ = false;                    // replay has answered with batches of this incarnation
   bool reconnected_ = false;                     // since the engine's start; without replay
+  bool may_be_another_ = false;                  // since a reconnection, nothing has shown that it is the same engine
   std::optional<Replay> replay_;
   absl::Time idle_since_ = absl::InfinitePast();
   std::deque<Waiting> waiting_;

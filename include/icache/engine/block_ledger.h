@@ -125,6 +125,8 @@ class BlockLedger {
   }
   // Events are lost.
   void MarkSuspect();
+  // Behind MarkSuspect(): what follows may be another engine's. What only holds of the one before counts no more.
+  void ForgetEngine();
   // Blocks that are suspect since `epoch` (as epoch() said after MarkSuspect()) or longer are dropped. O(these).
   void ForgetSuspects(uint32_t epoch);
   // Whether it has turned out that blocks may have been taken for what they are not: hashes stand for several blocks,
@@ -283,10 +285,7 @@ class BlockLedger {
 
   std::vector<std::string> adapters_;  // by Block::adapter
   StringMap<uint16_t> adapter_ids_;
-  absl::flat_hash_set<int64_t> skipped_groups_;  // cache groups that are no full attention
-  absl::flat_hash_set<int64_t> full_groups_;     // those that are
-  bool groups_are_named_ = true;                 // no block of full attention has come without its group
-  std::vector<std::string> media_;               // other than the GPU, at most kMedia - 1
+  std::vector<std::string> media_;  // other than the GPU, at most kMedia - 1
 
   std::vector<Id> changed_;
   size_t gone_ = 0;      // blocks that are held no more but not drained yet
@@ -301,9 +300,14 @@ class BlockLedger {
   absl::btree_set<std::pair<absl::Time, Id>> offload_order_;  // (until, block) of each
 
   // Of the engine's process; a clear changes none of it.
-  std::optional<EngineHash> root_;  // sent in place of nil; never the name of a block
-  bool learning_root_ = false;      // everything it has stored was seen, understood and kept
-  bool seen_store_ = false;         // blocks have been stored, understood or not
+  absl::flat_hash_set<int64_t> skipped_groups_;  // cache groups that are no full attention
+  absl::flat_hash_set<int64_t> full_groups_;     // those that are, or were once; none is both
+  bool groups_are_named_ = true;                 // no block of full attention has come without its group
+  // Sent in place of nil; never the name of a block. It outlives ForgetEngine(): another engine's block has its 64 bits
+  // by chance alone, and without it, of an engine that sends one, nothing could be claimed any more.
+  std::optional<EngineHash> root_;
+  bool learning_root_ = false;  // everything it has stored was seen, understood and kept
+  bool seen_store_ = false;     // blocks have been stored, understood or not
   HashChainProof chain_proof_;
   bool hashes_are_ambiguous_ = false;  // some hash has stood for several blocks; of all the engine's processes
   bool meanings_missed_ = false;       // hashes may stand for what no alias tells of; until all is cleared

@@ -10,6 +10,7 @@
 // Pure: no clock, no socket. Thread-compatible. Source: contract/engine-events.md.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -39,15 +40,12 @@ class EngineReplica {
   void Lapse(absl::Time now, bool claims_unknown);
   // Forgets suspects and offloaded blocks whose time has come.
   void Tick(absl::Time now);
-  // The time to stamp a report with, of the wall clock: `at`, or what an earlier report said if that is later. Entries,
-  // evictions and clears of one replica must not go back in time.
-  absl::Time Stamp(absl::Time at) { return stamp_ = std::max(stamp_, at); }
-  // That of now. It goes on where the wall clock is set back, or leases would stand still until that has caught up.
-  absl::Time StampNow(Moment now);
-
   // Whether a batch of it has come. Of a rank that was never heard, others may know better whose it is.
   bool heard() const { return heard_; }
   void MarkHeard() { heard_ = true; }
+  // The latest that its ledger was brought up to, by the host's wall clock; infinite past before that.
+  absl::Time as_of() const { return as_of_; }
+  void MarkAsOf(absl::Time at) { as_of_ = std::max(as_of_, at); }
   bool lapsed() const { return !lapses_.empty(); }
   // Daemons may hold claims of an earlier bridge, which are to last until the lapse ends.
   bool claims_unknown() const { return claims_unknown_; }
@@ -74,8 +72,7 @@ class EngineReplica {
   bool claims_unknown_ = false;
   bool void_ = false;
   absl::Time refresh_at_ = absl::InfiniteFuture();
-  absl::Time stamp_ = absl::InfinitePast();
-  Moment stamped_ = {absl::InfinitePast(), absl::InfinitePast()};  // when StampNow() was last asked, and what for
+  absl::Time as_of_ = absl::InfinitePast();
 };
 
 struct StreamOptions {
@@ -135,7 +132,7 @@ class EngineStream final : private SequencerListener {
   void OnBatch(const KvBatch& batch) override;
   void OnEngineStart(bool known_from_start) override;
   void OnLateStart() override;
-  void OnLoss() override;
+  void OnLoss(bool same_engine) override;
   void RequestReplay(uint64_t from) override { request_replay_(from); }
 
   EngineReplica* AddReplica(Rank rank);
