@@ -54,9 +54,11 @@ struct HttpServing {
   // Serves until `stop` can be read.
   void Run(MHD_Daemon* daemon);
 
-  // Accepts what waits at one of the sockets, as long as there is room. False when resources have run out.
+  // Accepts what waits at one of the sockets, as long as there is room, and not too many at once. False when resources
+  // have run out.
   bool AcceptWaiting(MHD_Daemon* daemon, int listening_fd);
-  // From when on one more connection has room: now, or once one that is there has had its time.
+  // From when on one more connection has room: now, once one that is there has had its time, or once the library has
+  // closed some of those that have been ended.
   SteadyTime HasRoomFrom();
   // Ends those that have not asked in time. Returns when the next one is due.
   SteadyTime EndSlow(SteadyTime now);
@@ -91,7 +93,12 @@ constexpr std::ptrdiff_t kMaxParameters = 64;
 
 // How long a connection is left alone when another wants its room.
 constexpr std::chrono::seconds kLeastStay{1};
-constexpr int64_t kLongestWaitMs = 60'000;
+constexpr uint64_t kLongestWaitMs = 60'000;
+// While a TLS handshake is under way.
+constexpr uint64_t kLeastWaitMs = 2;
+// At one socket at a time, so that clients who only connect do not keep all others from being served. As many may have
+// been ended and not be closed yet.
+constexpr int kMaxAcceptsAtOnce = 64;
 
 // `text` as one line.
 std::string OneLine(std::string_view text) {
@@ -312,7 +319,12 @@ void HttpServing::Run(MHD_Daemon* daemon) {
     const SteadyTime now = SteadyClock::now();
     SteadyTime wake_at = EndSlow(now);
     if (MHD_UNSIGNED_LONG_LONG timeout_ms = 0; MHD_get_timeout(daemon, &timeout_ms) == MHD_YES) {
-      wake_at = std::min(wake_at, now + std::chrono::milliseconds(std::min<uint64_t>(timeout_ms, kLongestWaitMs)));
+      // GnuTLS reads by itself, and the library is not told that there was nothing: it would try again without pause.
+      const bool in_handshake =
+          std::any_of(clients.begin(), clients.end(), [](const Client& client) { return client.in_handshake; });
+      const uint64_t least_ms = in_handshake ? kLeastWaitMs : 0;
+      wake_at = std::min(wake_at,
+                         now + std::chrono::milliseconds(std::clamp<uint64_t>(timeout_ms, least_ms, kLongestWaitMs)));
     }
     const SteadyTime accepts_from = std::max(has_resources_from, HasRoomFrom());
     const bool accepts = accepts_from <= now;
@@ -320,7 +332,7 @@ void HttpServing::Run(MHD_Daemon* daemon) {
     for (size_t i = first_listener; i < polled.size(); ++i) polled[i].events = accepts ? POLLIN : 0;
 
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(wake_at - now, SteadyClock::duration()));
-    poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(wait.count(), kLongestWaitMs)));
+    poll(polled.data(), polled.size(), static_cast<int>(std::min<uint64_t>(wait.count(), kLongestWaitMs)));
     if (polled[0].revents != 0) return;
     for (size_t i = first_listener; i < polled.size(); ++i) {
       if ((polled[i].revents & POLLIN) == 0 || AcceptWaiting(daemon, polled[i].fd)) continue;
@@ -332,7 +344,7 @@ void HttpServing::Run(MHD_Daemon* daemon) {
 
 bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
   Connection connection;
-  while (HasRoomFrom() <= SteadyClock::now()) {
+  for (int i = 0; i < kMaxAcceptsAtOnce && HasRoomFrom() <= SteadyClock::now(); ++i) {
     switch (Accept(listening_fd, &connection)) {
       case AcceptResult::kTaken:
         break;
@@ -353,6 +365,7 @@ bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
 }
 
 SteadyTime HttpServing::HasRoomFrom() {
+  if (clients.size() >= options.max_connections + kMaxAcceptsAtOnce) return SteadyTime::max();
   size_t count = 0;
   const Client* const first_to_go = FirstToGo(nullptr, &count);
   return count < options.max_connections ? SteadyTime::min() : first_to_go->since + kLeastStay;
@@ -416,12 +429,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(serving)));
   MHD_set_panic_func(&OnPanic, nullptr);
   const unsigned tls_flag = options.tls != nullptr ? MHD_USE_TLS : 0;
-  // Without MHD_USE_ERROR_LOG it says nothing about what clients do. Its own bound on connections is out of reach: ours
-  // does not count those that it has yet to close.
+  // Without MHD_USE_ERROR_LOG it says nothing about what clients do. Its own bound on connections is ours, with
+  // those that it has yet to close.
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
       server->serving_.get(), MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, nullptr, MHD_OPTION_CONNECTION_LIMIT,
-      2 * options.max_connections + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes,
+      options.max_connections + kMaxAcceptsAtOnce, MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes,
       MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)),
       MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {

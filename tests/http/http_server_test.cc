@@ -61,6 +61,12 @@ class RawClient {
     }
     return true;
   }
+  // Ends the connection with no more than a RST.
+  void Reset() {
+    const linger at_once = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(std::exchange(fd_, -1));
+  }
   void FinishSending() { shutdown(fd_, SHUT_WR); }
 
   // Waits for at least one byte; "" when the server has closed the connection.
@@ -456,6 +462,17 @@ TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {
   for (RawClient& client : dripping) client.Send("GET /");
   EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
   EXPECT_GE(observer_.cuts(Cut::kRoom), 5);
+}
+
+TEST_F(HttpServerTest, ClientThatConnectsWithoutPauseKeepsNobodyOut) {
+  Start();
+  std::atomic<bool> done = false;
+  std::thread flood([&] {
+    while (!done) RawClient(port(), kOtherAddress).Reset();
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  done = true;
+  flood.join();
 }
 
 TEST_F(HttpServerTest, ClientThatDoesNotReadIsClosedInTime) {
