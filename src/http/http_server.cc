@@ -38,6 +38,7 @@ struct Client {
   int socket;
   std::string address;
   SteadyTime since;
+  SteadyTime due;                                     // when its request, and then its answer, has to be through
   bool has_asked = false;                             // the head of its request has been read
   bool is_ending = false;                             // by our own will
   bool in_handshake = false;                          // of TLS
@@ -60,12 +61,13 @@ struct HttpServing {
   // From when on one more connection has room: now, once one that is there has had its time, or once the library has
   // closed some of those that have been ended.
   SteadyTime HasRoomFrom();
-  // Ends those that have not asked in time. Returns when the next one is due.
+  // Ends those that have not asked, or taken their answer, in time. Returns when the next one is due.
   SteadyTime EndSlow(SteadyTime now);
-  // Ends a connection of the address's when they are more than its share.
+  // Ends a connection of the address's when there are as many as its share.
   void MakeRoomFor(const std::string& address);
-  // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have not
-  // asked if there is one. Null when there is none. Counts those that it was chosen from.
+  // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have had
+  // their least stay if there is one, of those that have not asked if there is one. Null when there is none. Counts
+  // those that it was chosen from.
   Client* FirstToGo(const std::string* address, size_t* count);
   // The library closes what has been shut down.
   void End(Client* client, Cut why);
@@ -162,10 +164,13 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
   auto& serving = *static_cast<HttpServing*>(server);
   if (code == MHD_CONNECTION_NOTIFY_STARTED) {
     const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    std::string address = AddressOf(connection);
+    serving.MakeRoomFor(address);
     Client& client = serving.clients.emplace_back();
     client.socket = info->connect_fd;
-    client.address = AddressOf(connection);
+    client.address = std::move(address);
     client.since = SteadyClock::now();
+    client.due = client.since + absl::ToChronoNanoseconds(serving.options.request_timeout);
     if (serving.options.tls != nullptr) {
       const gnutls_session_t session = SessionOf(connection);
       client.credentials = serving.sessions.Current();
@@ -175,7 +180,6 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
       gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, &OnFinished);
     }
     *context = &client;
-    serving.MakeRoomFor(client.address);
   } else {
     const auto client = std::find_if(serving.clients.begin(), serving.clients.end(),
                                      [ended = *context](const Client& one) { return &one == ended; });
@@ -263,7 +267,9 @@ MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, co
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** request) {
   try {
     const auto& serving = *static_cast<const HttpServing*>(server);
-    ClientOf(connection).has_asked = true;
+    Client& client = ClientOf(connection);
+    client.has_asked = true;
+    client.due = SteadyClock::now() + absl::ToChronoNanoseconds(serving.options.answer_timeout);
     std::optional<Reply> reply =
         *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
     if (!reply.has_value()) {
@@ -366,33 +372,39 @@ bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
 
 SteadyTime HttpServing::HasRoomFrom() {
   if (clients.size() >= options.max_connections + kMaxAcceptsAtOnce) return SteadyTime::max();
-  size_t count = 0;
-  const Client* const first_to_go = FirstToGo(nullptr, &count);
-  return count < options.max_connections ? SteadyTime::min() : first_to_go->since + kLeastStay;
+  const auto is_there = [](const Client& client) { return !client.is_ending; };
+  const auto oldest = std::find_if(clients.begin(), clients.end(), is_there);
+  const auto count = static_cast<size_t>(std::count_if(oldest, clients.end(), is_there));
+  return count < options.max_connections ? SteadyTime::min() : oldest->since + kLeastStay;
 }
 
 SteadyTime HttpServing::EndSlow(SteadyTime now) {
-  const auto patience = absl::ToChronoNanoseconds(options.request_timeout);
+  SteadyTime next = SteadyTime::max();
   for (Client& client : clients) {
-    if (client.has_asked || client.is_ending) continue;
-    if (client.since + patience > now) return client.since + patience;  // those behind it came later
-    End(&client, Cut::kSlow);
+    if (client.is_ending) continue;
+    if (client.due <= now) {
+      End(&client, Cut::kSlow);
+    } else {
+      next = std::min(next, client.due);
+    }
   }
-  return SteadyTime::max();
+  return next;
 }
 
 void HttpServing::MakeRoomFor(const std::string& address) {
   size_t count = 0;
   Client* const first_to_go = FirstToGo(&address, &count);
-  if (count > options.max_connections_per_address) End(first_to_go, Cut::kRoom);
+  if (count >= options.max_connections_per_address) End(first_to_go, Cut::kRoom);
 }
 
 Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
+  const SteadyTime had_its_stay = SteadyClock::now() - kLeastStay;
+  const auto rank = [&](const Client& client) { return std::make_pair(client.since > had_its_stay, client.has_asked); };
   Client* first = nullptr;
   for (Client& client : clients) {
     if (client.is_ending || (address != nullptr && client.address != *address)) continue;
     ++*count;
-    if (first == nullptr || (first->has_asked && !client.has_asked)) first = &client;
+    if (first == nullptr || rank(client) < rank(*first)) first = &client;
   }
   return first;
 }

@@ -110,6 +110,7 @@ class HttpServerTest : public ::testing::Test {
     options.address = "127.0.0.1:0";
     options.idle_timeout = absl::Hours(1);
     options.request_timeout = absl::Hours(1);
+    options.answer_timeout = absl::Hours(1);
     return options;
   }
 
@@ -451,6 +452,34 @@ TEST_F(HttpServerTest, ClientThatHasNotAskedInTimeIsClosedWhateverItHasSent) {
   client.Send("GET /healthz");
   EXPECT_THAT(client.ReadAll(), IsEmpty());
   EXPECT_EQ(observer_.cuts(Cut::kSlow), 1);
+}
+
+TEST_F(HttpServerTest, ClientThatHasNotTakenItsAnswerInTimeIsClosed) {
+  page_ = std::string(16 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.answer_timeout = absl::Milliseconds(50);
+  Start(options);
+  RawClient client(port());
+  ASSERT_TRUE(client.Send(kMetricsRequest));
+  // Sending fails only once the server has closed; what it sends is not read until then.
+  while (client.Send("x")) {
+  }
+  EXPECT_EQ(observer_.cuts(Cut::kSlow), 1);
+}
+
+TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyOfTheirAddressOut) {
+  page_ = std::string(8 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.max_connections_per_address = 4;
+  Start(options);
+  std::vector<RawClient> deaf;
+  for (int i = 0; i < 4; ++i) {
+    deaf.emplace_back(port());
+    ASSERT_TRUE(deaf.back().Send(kMetricsRequest));
+    ASSERT_THAT(deaf.back().ReadSome(), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
 }
 
 TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {

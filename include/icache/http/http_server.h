@@ -13,13 +13,15 @@
 // GNU libmicrohttpd does the work, on one thread that never waits for a client: those that send or read slowly, or not
 // at all, hold nothing but their connections, and of those only so many:
 //
-//   1. A connection on which no byte moves is closed after `idle_timeout`, and one whose request has not been read
-//      `request_timeout` after it came, TLS handshake included, whatever moves.
-//   2. One address has at most its share of the connections: for one more its oldest is closed, of those that have not
-//      asked for anything yet if there is one. So a client that opens connection after connection leaves the rest to
-//      the others, and does not lock out who shares its address.
+//   1. A connection on which no byte moves is closed after `idle_timeout`, one whose request has not been read
+//      `request_timeout` after it came, TLS handshake included, and one whose answer has not been taken
+//      `answer_timeout` after that, whatever moves.
+//   2. One address has at most its share of the connections: for one more, one of them is closed. It is never the
+//      newest, but the oldest of those that have been there for a second, or of all; of those that have not asked for
+//      anything yet if there is one. So a client that opens connection after connection leaves the rest to the others,
+//      and does not lock out who shares its address.
 //   3. What is over the bound on all connections waits to be accepted until one has ended, or has been there for a
-//      second: then that is closed, chosen likewise.
+//      second: then one is closed, chosen likewise. Some are accepted at a time, so that all others get their turns.
 //   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
 #pragma once
 
@@ -54,6 +56,7 @@ struct HttpServerOptions {
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
   absl::Duration idle_timeout = absl::Seconds(10);     // whole seconds without a byte sent or received, >= 1 s
   absl::Duration request_timeout = absl::Seconds(10);  // from connection to request; > 0
+  absl::Duration answer_timeout = absl::Seconds(30);   // from request to the end of its answer; > 0
   // Null = plain HTTP, else HTTPS; each connection gets the identity in force when it comes. Holds a value, not owned.
   const Published<TlsIdentity>* tls = nullptr;
 };
