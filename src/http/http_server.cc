@@ -33,6 +33,12 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using SteadyTime = SteadyClock::time_point;
 
+// The large body of an answer.
+struct Page {
+  std::string body;
+  SteadyTime made;
+};
+
 // One connection, from when it is accepted until the library has closed it.
 struct Client {
   int socket;
@@ -43,6 +49,7 @@ struct Client {
   bool is_ending = false;                             // by our own will
   bool in_handshake = false;                          // of TLS
   std::shared_ptr<const TlsCredentials> credentials;  // live as long as it does; null without TLS
+  std::shared_ptr<const Page> page;                   // likewise; null when its answer has none
 };
 
 }  // namespace
@@ -61,7 +68,8 @@ struct HttpServing {
   // From when on one more connection has room: now, once one that is there has had its time, or once the library has
   // closed some of those that have been ended.
   SteadyTime HasRoomFrom();
-  // Ends those that have not asked, or taken their answer, in time. Returns when the next one is due.
+  // Ends those that have not asked, or taken their answer, in time; when unsent pages take too many bytes, all to whom
+  // one is sent and who have had their least stay. Returns when the next one is due.
   SteadyTime EndSlow(SteadyTime now);
   // Ends a connection of the address's when there are as many as its share.
   void MakeRoomFor(const std::string& address);
@@ -69,6 +77,8 @@ struct HttpServing {
   // their least stay if there is one, of those that have not asked if there is one. Null when there is none. Counts
   // those that it was chosen from.
   Client* FirstToGo(const std::string* address, size_t* count);
+  // A page that counts among the unsent ones as long as somebody holds it.
+  std::shared_ptr<const Page> Keep(std::string body);
   // The library closes what has been shut down.
   void End(Client* client, Cut why);
 
@@ -77,8 +87,10 @@ struct HttpServing {
   TlsSessions sessions;  // unused without TLS
   ListeningSockets sockets{"HTTP"};
   int port = 0;
-  OwnedFd stop;               // an eventfd
-  std::list<Client> clients;  // the oldest first
+  OwnedFd stop;                       // an eventfd
+  size_t unsent_bytes = 0;            // of pages
+  std::weak_ptr<const Page> metrics;  // the latest one; null once nobody is sent it
+  std::list<Client> clients;          // the oldest first
 };
 
 namespace {
@@ -93,8 +105,6 @@ constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 constexpr size_t kMaxTargetBytes = 8 << 10;
 constexpr std::ptrdiff_t kMaxParameters = 64;
 
-// How long a connection is left alone when another wants its room.
-constexpr std::chrono::seconds kLeastStay{1};
 constexpr uint64_t kLongestWaitMs = 60'000;
 // While a TLS handshake is under way.
 constexpr uint64_t kLeastWaitMs = 2;
@@ -114,18 +124,38 @@ struct Reply {
   unsigned status;
   std::string body;
   const char* content_type = kPlainText;
+  std::shared_ptr<const Page> page = nullptr;  // in place of the body, if it is not null
 };
 
 bool OnlyReads(std::string_view method) { return method == MHD_HTTP_METHOD_GET || method == MHD_HTTP_METHOD_HEAD; }
 
+// What a request gets for whose page there is no room.
+Reply RefuseForRoom(const HttpHandlers& handlers) {
+  if (handlers.connection_observer != nullptr) handlers.connection_observer->OnCut(Cut::kRoom);
+  return {MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being sent\n"};
+}
+
+// Scrapers who come while another is sent a page share it as long as it is new: however many ask, and however slowly
+// they read, pages are neither made nor kept for each.
+Reply MetricsReply(HttpServing* serving) {
+  std::shared_ptr<const Page> page = serving->metrics.lock();
+  const auto lasts = absl::ToChronoNanoseconds(serving->options.metrics_shared_for);
+  if (page == nullptr || page->made + lasts <= SteadyClock::now()) {
+    if (serving->unsent_bytes >= serving->options.max_unsent_bytes) return RefuseForRoom(serving->handlers);
+    page = serving->Keep(serving->handlers.metrics());
+    serving->metrics = page;
+  }
+  return {MHD_HTTP_OK, "", kPrometheusText, std::move(page)};
+}
+
 // What the paths of probes and scrapers answer, whoever asks; nullopt for other paths.
-std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
+std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, HttpServing* serving) {
   const bool health = path == "/healthz";
   const bool metrics = path == "/metrics";
   if (!health && !metrics && path != "/readyz") return std::nullopt;
   if (!OnlyReads(method)) return Reply{MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
-  if (metrics) return Reply{MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
-  const absl::Status status = health ? absl::OkStatus() : handlers.ready();
+  if (metrics) return MetricsReply(serving);
+  const absl::Status status = health ? absl::OkStatus() : serving->handlers.ready();
   if (status.ok()) return Reply{MHD_HTTP_OK, "ok\n"};
   const absl::string_view why = status.message();
   return Reply{MHD_HTTP_SERVICE_UNAVAILABLE, OneLine({why.data(), why.size()})};
@@ -229,12 +259,14 @@ HttpQuery QueryOf(MHD_Connection* connection) {
 
 // What the other paths answer to whom is admitted.
 Reply ReplyToAdmitted(MHD_Connection* connection, std::string_view method, std::string_view path,
-                      const HttpHandlers& handlers) {
+                      HttpServing* serving) {
+  const HttpHandlers& handlers = serving->handlers;
   const auto page = handlers.pages.find(path);
   if (page == handlers.pages.end()) return {MHD_HTTP_NOT_FOUND, "not found\n"};
   if (!OnlyReads(method)) return {MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
+  if (serving->unsent_bytes >= serving->options.max_unsent_bytes) return RefuseForRoom(handlers);
   absl::StatusOr<std::string> body = page->second(QueryOf(connection));
-  if (body.ok()) return {MHD_HTTP_OK, *std::move(body), kJson};
+  if (body.ok()) return {MHD_HTTP_OK, "", kJson, serving->Keep(*std::move(body))};
   const absl::string_view why = body.status().message();
   const unsigned status =
       absl::IsInvalidArgument(body.status()) ? MHD_HTTP_BAD_REQUEST : MHD_HTTP_INTERNAL_SERVER_ERROR;
@@ -266,20 +298,21 @@ Reply RefuseTarget() {
 MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** request) {
   try {
-    const auto& serving = *static_cast<const HttpServing*>(server);
+    auto& serving = *static_cast<HttpServing*>(server);
     Client& client = ClientOf(connection);
     client.has_asked = true;
     client.due = SteadyClock::now() + absl::ToChronoNanoseconds(serving.options.answer_timeout);
-    std::optional<Reply> reply =
-        *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
+    std::optional<Reply> reply = *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, &serving);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.handlers);
-      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers)
+      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, &serving)
                             : Refuse(admitted, serving.handlers.access_observer);
     }
+    client.page = reply->page;
+    const std::string& body = client.page != nullptr ? client.page->body : reply->body;
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
-        MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),
-                                        MHD_RESPMEM_MUST_COPY),
+        MHD_create_response_from_buffer(body.size(), const_cast<char*>(body.data()),
+                                        client.page != nullptr ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY),
         &MHD_destroy_response);
     if (response == nullptr) return MHD_NO;
     MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
@@ -375,17 +408,22 @@ SteadyTime HttpServing::HasRoomFrom() {
   const auto is_there = [](const Client& client) { return !client.is_ending; };
   const auto oldest = std::find_if(clients.begin(), clients.end(), is_there);
   const auto count = static_cast<size_t>(std::count_if(oldest, clients.end(), is_there));
-  return count < options.max_connections ? SteadyTime::min() : oldest->since + kLeastStay;
+  return count < options.max_connections ? SteadyTime::min()
+                                         : oldest->since + absl::ToChronoNanoseconds(options.least_stay);
 }
 
 SteadyTime HttpServing::EndSlow(SteadyTime now) {
+  const bool is_full = unsent_bytes >= options.max_unsent_bytes;
+  const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
   SteadyTime next = SteadyTime::max();
   for (Client& client : clients) {
     if (client.is_ending) continue;
-    if (client.due <= now) {
-      End(&client, Cut::kSlow);
+    const bool is_in_the_way = is_full && client.page != nullptr;
+    const SteadyTime due = is_in_the_way ? std::min(client.due, client.since + least_stay) : client.due;
+    if (due <= now) {
+      End(&client, is_in_the_way ? Cut::kRoom : Cut::kSlow);
     } else {
-      next = std::min(next, client.due);
+      next = std::min(next, due);
     }
   }
   return next;
@@ -398,7 +436,7 @@ void HttpServing::MakeRoomFor(const std::string& address) {
 }
 
 Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
-  const SteadyTime had_its_stay = SteadyClock::now() - kLeastStay;
+  const SteadyTime had_its_stay = SteadyClock::now() - absl::ToChronoNanoseconds(options.least_stay);
   const auto rank = [&](const Client& client) { return std::make_pair(client.since > had_its_stay, client.has_asked); };
   Client* first = nullptr;
   for (Client& client : clients) {
@@ -407,6 +445,16 @@ Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
     if (first == nullptr || rank(client) < rank(*first)) first = &client;
   }
   return first;
+}
+
+std::shared_ptr<const Page> HttpServing::Keep(std::string body) {
+  const size_t size = body.size();
+  auto page = std::make_unique<const Page>(Page{std::move(body), SteadyClock::now()});
+  unsent_bytes += size;
+  return {page.release(), [this, size](const Page* sent) {
+            unsent_bytes -= size;
+            delete sent;
+          }};
 }
 
 void HttpServing::End(Client* client, Cut why) {

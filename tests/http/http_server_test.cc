@@ -122,7 +122,12 @@ class HttpServerTest : public ::testing::Test {
   }
 
   void Start(const HttpServerOptions& options = Patient()) {
-    HttpHandlers handlers = {.ready = [this] { return ready_; }, .metrics = [this] { return page_; }};
+    HttpHandlers handlers = {.ready = [this] { return ready_; },
+                             .metrics =
+                                 [this] {
+                                   ++scrapes_;
+                                   return page_;
+                                 }};
     handlers.pages["/debug/query"] = [](const HttpQuery& query) -> absl::StatusOr<std::string> {
       std::string body;
       for (const auto& [name, value] : query) body += name + "=" + value + ";";
@@ -147,6 +152,7 @@ class HttpServerTest : public ::testing::Test {
   // Not changed while the server runs.
   absl::Status ready_ = absl::OkStatus();
   std::string page_ = "# HELP up 1\nup 1\n";
+  std::atomic<int> scrapes_ = 0;
   CutCounter observer_;
   std::unique_ptr<HttpServer> server_;
 };
@@ -396,6 +402,7 @@ TEST_F(HttpServerTest, WhoHasAskedIsClosedLastForWantOfRoom) {
   page_ = std::string(8 << 20, 'x');  // more than socket buffers take
   HttpServerOptions options = Patient();
   options.max_connections_per_address = 2;
+  options.least_stay = absl::Hours(1);
   Start(options);
   RawClient asked(port());
   ASSERT_TRUE(asked.Send(kMetricsRequest));
@@ -480,6 +487,68 @@ TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyOfTheirAddressOut) {
   }
   EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
   EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, ScrapersThatComeTogetherShareAPage) {
+  page_ = std::string(16 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::Hours(1);
+  Start(options);
+  {
+    RawClient deaf(port());
+    ASSERT_TRUE(deaf.Send(kMetricsRequest));
+    ASSERT_THAT(deaf.ReadSome(), StartsWith("HTTP/1.1 200 "));
+    for (int i = 0; i < 3; ++i) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+    EXPECT_EQ(scrapes_, 1);
+    deaf.Reset();
+  }
+  // Nobody holds the page once the server has seen that.
+  while (scrapes_ == 1) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+}
+
+TEST_F(HttpServerTest, ScraperGetsAPageOfItsOwnWhenTheLastOneIsOld) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::ZeroDuration();
+  Start(options);
+  RawClient deaf(port());
+  ASSERT_TRUE(deaf.Send(kMetricsRequest));
+  ASSERT_THAT(deaf.ReadSome(), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+  EXPECT_EQ(scrapes_, 2);
+}
+
+TEST_F(HttpServerTest, PagesThatNobodyTakesAreBounded) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::ZeroDuration();
+  options.least_stay = absl::Hours(1);
+  options.max_unsent_bytes = page_.size() + 1;
+  Start(options);
+  std::vector<RawClient> deaf;
+  for (int i = 0; i < 2; ++i) {
+    deaf.emplace_back(port());
+    ASSERT_TRUE(deaf.back().Send(kMetricsRequest));
+    ASSERT_THAT(deaf.back().ReadSome(), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Ask(kMetricsRequest), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask("GET /debug/query?a=b HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 2);
+}
+
+TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyFromPages) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.least_stay = absl::ZeroDuration();
+  options.max_unsent_bytes = page_.size();
+  Start(options);
+  RawClient deaf(port());
+  ASSERT_TRUE(deaf.Send(kMetricsRequest));
+  // 503 until the server has closed that connection, which is Patient().
+  while (Ask("GET /debug/query?a=b HTTP/1.1\r\n\r\n").rfind("HTTP/1.1 200 ", 0) != 0) {
+  }
+  EXPECT_GE(observer_.cuts(Cut::kRoom), 1);
 }
 
 TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {

@@ -22,7 +22,10 @@
 //      and does not lock out who shares its address.
 //   3. What is over the bound on all connections waits to be accepted until one has ended, or has been there for a
 //      second: then one is closed, chosen likewise. Some are accepted at a time, so that all others get their turns.
-//   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
+//   4. A connection takes a fixed amount of memory, and a page until that is sent. Scrapers who come while another is
+//      sent a page that is no older than `metrics_shared_for` get the same one. While unsent pages take as many bytes
+//      as they may, those who have been there for a second and have not taken theirs are closed, and a request for a
+//      new page is 503.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +60,9 @@ struct HttpServerOptions {
   absl::Duration idle_timeout = absl::Seconds(10);     // whole seconds without a byte sent or received, >= 1 s
   absl::Duration request_timeout = absl::Seconds(10);  // from connection to request; > 0
   absl::Duration answer_timeout = absl::Seconds(30);   // from request to the end of its answer; > 0
+  absl::Duration least_stay = absl::Seconds(1);        // left alone by others who want its room; >= 0
+  absl::Duration metrics_shared_for = absl::Milliseconds(250);
+  size_t max_unsent_bytes = 64 << 20;  // of pages, shared ones once; the last may go over it
   // Null = plain HTTP, else HTTPS; each connection gets the identity in force when it comes. Holds a value, not owned.
   const Published<TlsIdentity>* tls = nullptr;
 };
