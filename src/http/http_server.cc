@@ -1,12 +1,14 @@
 #include "icache/http/http_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -65,8 +67,10 @@ struct HttpServing {
   // Accepts what waits at one of the sockets, as long as there is room, and not too many at once. False when resources
   // have run out.
   bool AcceptWaiting(MHD_Daemon* daemon, int listening_fd);
-  // From when on one more connection has room: now, once one that is there has had its time, or once the library has
-  // closed some of those that have been ended.
+  // Whether others are left their descriptors when one more is taken.
+  bool HasDescriptor() const;
+  // From when on one more connection has room: min(), once one that is there has had its time and can be ended for it,
+  // or once the library has closed some of those that have been ended.
   SteadyTime HasRoomFrom();
   // Ends those that have not asked, or taken their answer, in time; when unsent pages take too many bytes, all to whom
   // one is sent and who have had their least stay. Returns when the next one is due.
@@ -111,6 +115,18 @@ constexpr uint64_t kLeastWaitMs = 2;
 // At one socket at a time, so that clients who only connect do not keep all others from being served. As many may have
 // been ended and not be closed yet.
 constexpr int kMaxAcceptsAtOnce = 64;
+
+// Of the descriptors that may be open, connections get a part, and none of the last ones, which policies and grants are
+// read with. gRPC leaves twice as many.
+constexpr rlim_t kConnectionsShare = 4;
+constexpr rlim_t kLeastConnections = 16;
+constexpr rlim_t kReservedShare = 32;
+constexpr rlim_t kMaxReserved = 32;
+
+rlim_t DescriptorLimit() {
+  rlimit limit;
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
 
 // `text` as one line.
 std::string OneLine(std::string_view text) {
@@ -383,33 +399,45 @@ void HttpServing::Run(MHD_Daemon* daemon) {
 
 bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
   Connection connection;
-  for (int i = 0; i < kMaxAcceptsAtOnce && HasRoomFrom() <= SteadyClock::now(); ++i) {
-    switch (Accept(listening_fd, &connection)) {
-      case AcceptResult::kTaken:
-        break;
-      case AcceptResult::kNoneWaits:
-        return true;
-      case AcceptResult::kNoResources:
-        if (handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
-        return false;
+  for (int i = 0; i < kMaxAcceptsAtOnce; ++i) {
+    const SteadyTime now = SteadyClock::now();
+    const SteadyTime room_from = HasRoomFrom();
+    if (room_from > now) return true;
+    const AcceptResult result = Accept(listening_fd, &connection);
+    if (result == AcceptResult::kNoneWaits) return true;
+    const bool has_resources = result == AcceptResult::kTaken;
+    if (!has_resources && handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
+    const bool is_full = !has_resources || room_from != SteadyTime::min();
+    if (is_full) {
+      size_t count = 0;
+      Client* const first_to_go = FirstToGo(nullptr, &count);
+      const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
+      if (first_to_go != nullptr && first_to_go->since + least_stay <= now) End(first_to_go, Cut::kRoom);
     }
-    size_t count = 0;
-    Client* const first_to_go = FirstToGo(nullptr, &count);
-    if (count >= options.max_connections) End(first_to_go, Cut::kRoom);
+    if (!has_resources) return false;
     // Takes over the socket, whatever comes of it.
     MHD_add_connection(daemon, connection.fd.Release(), reinterpret_cast<const sockaddr*>(&connection.address),
                        connection.address_size);
+    if (is_full) return true;  // the next one has room once the library has closed the one that has been ended
   }
   return true;
+}
+
+bool HttpServing::HasDescriptor() const {
+  const rlim_t limit = DescriptorLimit();
+  const OwnedFd lowest_free(fcntl(stop.get(), F_DUPFD_CLOEXEC, 0));
+  const rlim_t reserve = std::min(limit / kReservedShare, kMaxReserved);
+  return lowest_free.get() >= 0 && static_cast<rlim_t>(lowest_free.get()) < limit - reserve;
 }
 
 SteadyTime HttpServing::HasRoomFrom() {
   if (clients.size() >= options.max_connections + kMaxAcceptsAtOnce) return SteadyTime::max();
   const auto is_there = [](const Client& client) { return !client.is_ending; };
   const auto oldest = std::find_if(clients.begin(), clients.end(), is_there);
+  if (oldest == clients.end()) return SteadyTime::min();
   const auto count = static_cast<size_t>(std::count_if(oldest, clients.end(), is_there));
-  return count < options.max_connections ? SteadyTime::min()
-                                         : oldest->since + absl::ToChronoNanoseconds(options.least_stay);
+  if (count < options.max_connections && HasDescriptor()) return SteadyTime::min();
+  return oldest->since + absl::ToChronoNanoseconds(options.least_stay);
 }
 
 SteadyTime HttpServing::EndSlow(SteadyTime now) {
@@ -467,7 +495,10 @@ HttpServer::HttpServer(std::unique_ptr<HttpServing> serving) : serving_(std::mov
 
 HttpServer::~HttpServer() { Stop(); }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandlers handlers) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& wanted, HttpHandlers handlers) {
+  HttpServerOptions options = wanted;
+  const rlim_t descriptors_for_it = std::max(DescriptorLimit() / kConnectionsShare, kLeastConnections);
+  options.max_connections = static_cast<unsigned>(std::min<rlim_t>(options.max_connections, descriptors_for_it));
   auto serving = std::make_unique<HttpServing>(std::move(handlers), options);
   std::vector<MHD_OptionItem> more;
   std::shared_ptr<const TlsIdentity> identity;

@@ -1,9 +1,11 @@
 #include "icache/http/http_server.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "icache/net/listening_sockets.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
@@ -100,6 +103,21 @@ class CutCounter final : public ConnectionObserver {
 
  private:
   std::array<std::atomic<int>, 2> cuts_ = {};
+};
+
+// Sets how many files this process may have open until the end.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t limit) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit lowered = {.rlim_cur = limit, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  }
+  FileLimit(const FileLimit&) = delete;
+  ~FileLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
 };
 
 class HttpServerTest : public ::testing::Test {
@@ -549,6 +567,29 @@ TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyFromPages) {
   while (Ask("GET /debug/query?a=b HTTP/1.1\r\n\r\n").rfind("HTTP/1.1 200 ", 0) != 0) {
   }
   EXPECT_GE(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, ConnectionsTakeNoMoreThanTheirPartOfFewDescriptors) {
+  const FileLimit limit(72);
+  Start();
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 18; ++i) idle.emplace_back(port());
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, IdleConnectionMakesRoomWhenTheLastDescriptorsWouldBeTaken) {
+  const FileLimit limit(256);
+  Start();
+  RawClient idle(port());
+  ASSERT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));  // by now the other one has been accepted
+  std::vector<OwnedFd> others;
+  do {
+    others.emplace_back(fcntl(0, F_DUPFD_CLOEXEC, 0));
+  } while (others.back().get() < 256 - 8);
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(idle.ReadAll(), IsEmpty());
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {

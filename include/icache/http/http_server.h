@@ -22,6 +22,8 @@
 //      and does not lock out who shares its address.
 //   3. What is over the bound on all connections waits to be accepted until one has ended, or has been there for a
 //      second: then one is closed, chosen likewise. Some are accepted at a time, so that all others get their turns.
+//      The last descriptors that may be open, a thirty-second of them and 32 at most, are left to others: without them
+//      there is no room either.
 //   4. A connection takes a fixed amount of memory, and a page until that is sent. Scrapers who come while another is
 //      sent a page that is no older than `metrics_shared_for` get the same one. While unsent pages take as many bytes
 //      as they may, those who have been there for a second and have not taken theirs are closed, and a request for a
@@ -53,8 +55,8 @@ namespace icache {
 struct HttpServing;
 
 struct HttpServerOptions {
-  std::string address = "0.0.0.0:8080";       // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
-  unsigned max_connections = 1024;            // >= 1
+  std::string address = "0.0.0.0:8080";  // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
+  unsigned max_connections = 1024;       // >= 1; at most a quarter of the open files at start, or 16 if that is more
   unsigned max_connections_per_address = 64;  // >= 1
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
   absl::Duration idle_timeout = absl::Seconds(10);     // whole seconds without a byte sent or received, >= 1 s
