@@ -1,12 +1,14 @@
 #include "icache/http/http_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,15 +35,23 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 using SteadyTime = SteadyClock::time_point;
 
+// The large body of an answer.
+struct Page {
+  std::string body;
+  SteadyTime made;
+};
+
 // One connection, from when it is accepted until the library has closed it.
 struct Client {
   int socket;
   std::string address;
   SteadyTime since;
+  SteadyTime due;                                     // when its request, and then its answer, has to be through
   bool has_asked = false;                             // the head of its request has been read
   bool is_ending = false;                             // by our own will
   bool in_handshake = false;                          // of TLS
   std::shared_ptr<const TlsCredentials> credentials;  // live as long as it does; null without TLS
+  std::shared_ptr<const Page> page;                   // likewise; null when its answer has none
 };
 
 }  // namespace
@@ -54,17 +64,25 @@ struct HttpServing {
   // Serves until `stop` can be read.
   void Run(MHD_Daemon* daemon);
 
-  // Accepts what waits at one of the sockets, as long as there is room. False when resources have run out.
+  // Accepts what waits at one of the sockets, as long as there is room, and not too many at once. False when resources
+  // have run out.
   bool AcceptWaiting(MHD_Daemon* daemon, int listening_fd);
-  // From when on one more connection has room: now, or once one that is there has had its time.
+  // Whether others are left their descriptors when one more is taken.
+  bool HasDescriptor() const;
+  // From when on one more connection has room: min(), once one that is there has had its time and can be ended for it,
+  // or once the library has closed some of those that have been ended.
   SteadyTime HasRoomFrom();
-  // Ends those that have not asked in time. Returns when the next one is due.
+  // Ends those that have not asked, or taken their answer, in time; when unsent pages take too many bytes, all to whom
+  // one is sent and who have had their least stay. Returns when the next one is due.
   SteadyTime EndSlow(SteadyTime now);
-  // Ends a connection of the address's when they are more than its share.
+  // Ends a connection of the address's when there are as many as its share.
   void MakeRoomFor(const std::string& address);
-  // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have not
-  // asked if there is one. Null when there is none. Counts those that it was chosen from.
+  // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have had
+  // their least stay if there is one, of those that have not asked if there is one. Null when there is none. Counts
+  // those that it was chosen from.
   Client* FirstToGo(const std::string* address, size_t* count);
+  // A page that counts among the unsent ones as long as somebody holds it.
+  std::shared_ptr<const Page> Keep(std::string body);
   // The library closes what has been shut down.
   void End(Client* client, Cut why);
 
@@ -73,8 +91,10 @@ struct HttpServing {
   TlsSessions sessions;  // unused without TLS
   ListeningSockets sockets{"HTTP"};
   int port = 0;
-  OwnedFd stop;               // an eventfd
-  std::list<Client> clients;  // the oldest first
+  OwnedFd stop;                       // an eventfd
+  size_t unsent_bytes = 0;            // of pages
+  std::weak_ptr<const Page> metrics;  // the latest one; null once nobody is sent it
+  std::list<Client> clients;          // the oldest first
 };
 
 namespace {
@@ -89,9 +109,24 @@ constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 constexpr size_t kMaxTargetBytes = 8 << 10;
 constexpr std::ptrdiff_t kMaxParameters = 64;
 
-// How long a connection is left alone when another wants its room.
-constexpr std::chrono::seconds kLeastStay{1};
-constexpr int64_t kLongestWaitMs = 60'000;
+constexpr uint64_t kLongestWaitMs = 60'000;
+// While a TLS handshake is under way.
+constexpr uint64_t kLeastWaitMs = 2;
+// At one socket at a time, so that clients who only connect do not keep all others from being served. As many may have
+// been ended and not be closed yet.
+constexpr int kMaxAcceptsAtOnce = 64;
+
+// Of the descriptors that may be open, connections get a part, and none of the last ones, which policies and grants are
+// read with. gRPC leaves twice as many.
+constexpr rlim_t kConnectionsShare = 4;
+constexpr rlim_t kLeastConnections = 16;
+constexpr rlim_t kReservedShare = 32;
+constexpr rlim_t kMaxReserved = 32;
+
+rlim_t DescriptorLimit() {
+  rlimit limit;
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
 
 // `text` as one line.
 std::string OneLine(std::string_view text) {
@@ -105,18 +140,38 @@ struct Reply {
   unsigned status;
   std::string body;
   const char* content_type = kPlainText;
+  std::shared_ptr<const Page> page = nullptr;  // in place of the body, if it is not null
 };
 
 bool OnlyReads(std::string_view method) { return method == MHD_HTTP_METHOD_GET || method == MHD_HTTP_METHOD_HEAD; }
 
+// What a request gets for whose page there is no room.
+Reply RefuseForRoom(const HttpHandlers& handlers) {
+  if (handlers.connection_observer != nullptr) handlers.connection_observer->OnCut(Cut::kRoom);
+  return {MHD_HTTP_SERVICE_UNAVAILABLE, "too many answers are being sent\n"};
+}
+
+// Scrapers who come while another is sent a page share it as long as it is new: however many ask, and however slowly
+// they read, pages are neither made nor kept for each.
+Reply MetricsReply(HttpServing* serving) {
+  std::shared_ptr<const Page> page = serving->metrics.lock();
+  const auto lasts = absl::ToChronoNanoseconds(serving->options.metrics_shared_for);
+  if (page == nullptr || page->made + lasts <= SteadyClock::now()) {
+    if (serving->unsent_bytes >= serving->options.max_unsent_bytes) return RefuseForRoom(serving->handlers);
+    page = serving->Keep(serving->handlers.metrics());
+    serving->metrics = page;
+  }
+  return {MHD_HTTP_OK, "", kPrometheusText, std::move(page)};
+}
+
 // What the paths of probes and scrapers answer, whoever asks; nullopt for other paths.
-std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, const HttpHandlers& handlers) {
+std::optional<Reply> ReplyToAll(std::string_view method, std::string_view path, HttpServing* serving) {
   const bool health = path == "/healthz";
   const bool metrics = path == "/metrics";
   if (!health && !metrics && path != "/readyz") return std::nullopt;
   if (!OnlyReads(method)) return Reply{MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
-  if (metrics) return Reply{MHD_HTTP_OK, handlers.metrics(), kPrometheusText};
-  const absl::Status status = health ? absl::OkStatus() : handlers.ready();
+  if (metrics) return MetricsReply(serving);
+  const absl::Status status = health ? absl::OkStatus() : serving->handlers.ready();
   if (status.ok()) return Reply{MHD_HTTP_OK, "ok\n"};
   const absl::string_view why = status.message();
   return Reply{MHD_HTTP_SERVICE_UNAVAILABLE, OneLine({why.data(), why.size()})};
@@ -155,10 +210,13 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
   auto& serving = *static_cast<HttpServing*>(server);
   if (code == MHD_CONNECTION_NOTIFY_STARTED) {
     const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    std::string address = AddressOf(connection);
+    serving.MakeRoomFor(address);
     Client& client = serving.clients.emplace_back();
     client.socket = info->connect_fd;
-    client.address = AddressOf(connection);
+    client.address = std::move(address);
     client.since = SteadyClock::now();
+    client.due = client.since + absl::ToChronoNanoseconds(serving.options.request_timeout);
     if (serving.options.tls != nullptr) {
       const gnutls_session_t session = SessionOf(connection);
       client.credentials = serving.sessions.Current();
@@ -168,7 +226,6 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
       gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, &OnFinished);
     }
     *context = &client;
-    serving.MakeRoomFor(client.address);
   } else {
     const auto client = std::find_if(serving.clients.begin(), serving.clients.end(),
                                      [ended = *context](const Client& one) { return &one == ended; });
@@ -218,12 +275,14 @@ HttpQuery QueryOf(MHD_Connection* connection) {
 
 // What the other paths answer to whom is admitted.
 Reply ReplyToAdmitted(MHD_Connection* connection, std::string_view method, std::string_view path,
-                      const HttpHandlers& handlers) {
+                      HttpServing* serving) {
+  const HttpHandlers& handlers = serving->handlers;
   const auto page = handlers.pages.find(path);
   if (page == handlers.pages.end()) return {MHD_HTTP_NOT_FOUND, "not found\n"};
   if (!OnlyReads(method)) return {MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed\n"};
+  if (serving->unsent_bytes >= serving->options.max_unsent_bytes) return RefuseForRoom(handlers);
   absl::StatusOr<std::string> body = page->second(QueryOf(connection));
-  if (body.ok()) return {MHD_HTTP_OK, *std::move(body), kJson};
+  if (body.ok()) return {MHD_HTTP_OK, "", kJson, serving->Keep(*std::move(body))};
   const absl::string_view why = body.status().message();
   const unsigned status =
       absl::IsInvalidArgument(body.status()) ? MHD_HTTP_BAD_REQUEST : MHD_HTTP_INTERNAL_SERVER_ERROR;
@@ -255,18 +314,21 @@ Reply RefuseTarget() {
 MHD_Result Answer(void* server, MHD_Connection* connection, const char* path, const char* method,
                   const char* /*version*/, const char* /*body*/, size_t* /*body_size*/, void** request) {
   try {
-    const auto& serving = *static_cast<const HttpServing*>(server);
-    ClientOf(connection).has_asked = true;
-    std::optional<Reply> reply =
-        *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, serving.handlers);
+    auto& serving = *static_cast<HttpServing*>(server);
+    Client& client = ClientOf(connection);
+    client.has_asked = true;
+    client.due = SteadyClock::now() + absl::ToChronoNanoseconds(serving.options.answer_timeout);
+    std::optional<Reply> reply = *request == &target_refused ? RefuseTarget() : ReplyToAll(method, path, &serving);
     if (!reply.has_value()) {
       const absl::Status admitted = Admit(connection, serving.handlers);
-      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, serving.handlers)
+      reply = admitted.ok() ? ReplyToAdmitted(connection, method, path, &serving)
                             : Refuse(admitted, serving.handlers.access_observer);
     }
+    client.page = reply->page;
+    const std::string& body = client.page != nullptr ? client.page->body : reply->body;
     const std::unique_ptr<MHD_Response, decltype(&MHD_destroy_response)> response(
-        MHD_create_response_from_buffer(reply->body.size(), const_cast<char*>(reply->body.data()),
-                                        MHD_RESPMEM_MUST_COPY),
+        MHD_create_response_from_buffer(body.size(), const_cast<char*>(body.data()),
+                                        client.page != nullptr ? MHD_RESPMEM_PERSISTENT : MHD_RESPMEM_MUST_COPY),
         &MHD_destroy_response);
     if (response == nullptr) return MHD_NO;
     MHD_add_response_header(response.get(), MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
@@ -312,7 +374,12 @@ void HttpServing::Run(MHD_Daemon* daemon) {
     const SteadyTime now = SteadyClock::now();
     SteadyTime wake_at = EndSlow(now);
     if (MHD_UNSIGNED_LONG_LONG timeout_ms = 0; MHD_get_timeout(daemon, &timeout_ms) == MHD_YES) {
-      wake_at = std::min(wake_at, now + std::chrono::milliseconds(std::min<uint64_t>(timeout_ms, kLongestWaitMs)));
+      // GnuTLS reads by itself, and the library is not told that there was nothing: it would try again without pause.
+      const bool in_handshake =
+          std::any_of(clients.begin(), clients.end(), [](const Client& client) { return client.in_handshake; });
+      const uint64_t least_ms = in_handshake ? kLeastWaitMs : 0;
+      wake_at = std::min(wake_at,
+                         now + std::chrono::milliseconds(std::clamp<uint64_t>(timeout_ms, least_ms, kLongestWaitMs)));
     }
     const SteadyTime accepts_from = std::max(has_resources_from, HasRoomFrom());
     const bool accepts = accepts_from <= now;
@@ -320,7 +387,7 @@ void HttpServing::Run(MHD_Daemon* daemon) {
     for (size_t i = first_listener; i < polled.size(); ++i) polled[i].events = accepts ? POLLIN : 0;
 
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(wake_at - now, SteadyClock::duration()));
-    poll(polled.data(), polled.size(), static_cast<int>(std::min<int64_t>(wait.count(), kLongestWaitMs)));
+    poll(polled.data(), polled.size(), static_cast<int>(std::min<uint64_t>(wait.count(), kLongestWaitMs)));
     if (polled[0].revents != 0) return;
     for (size_t i = first_listener; i < polled.size(); ++i) {
       if ((polled[i].revents & POLLIN) == 0 || AcceptWaiting(daemon, polled[i].fd)) continue;
@@ -332,56 +399,90 @@ void HttpServing::Run(MHD_Daemon* daemon) {
 
 bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
   Connection connection;
-  while (HasRoomFrom() <= SteadyClock::now()) {
-    switch (Accept(listening_fd, &connection)) {
-      case AcceptResult::kTaken:
-        break;
-      case AcceptResult::kNoneWaits:
-        return true;
-      case AcceptResult::kNoResources:
-        if (handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
-        return false;
+  for (int i = 0; i < kMaxAcceptsAtOnce; ++i) {
+    const SteadyTime now = SteadyClock::now();
+    const SteadyTime room_from = HasRoomFrom();
+    if (room_from > now) return true;
+    const AcceptResult result = Accept(listening_fd, &connection);
+    if (result == AcceptResult::kNoneWaits) return true;
+    const bool has_resources = result == AcceptResult::kTaken;
+    if (!has_resources && handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
+    const bool is_full = !has_resources || room_from != SteadyTime::min();
+    if (is_full) {
+      size_t count = 0;
+      Client* const first_to_go = FirstToGo(nullptr, &count);
+      const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
+      if (first_to_go != nullptr && first_to_go->since + least_stay <= now) End(first_to_go, Cut::kRoom);
     }
-    size_t count = 0;
-    Client* const first_to_go = FirstToGo(nullptr, &count);
-    if (count >= options.max_connections) End(first_to_go, Cut::kRoom);
+    if (!has_resources) return false;
     // Takes over the socket, whatever comes of it.
     MHD_add_connection(daemon, connection.fd.Release(), reinterpret_cast<const sockaddr*>(&connection.address),
                        connection.address_size);
+    if (is_full) return true;  // the next one has room once the library has closed the one that has been ended
   }
   return true;
 }
 
+bool HttpServing::HasDescriptor() const {
+  const rlim_t limit = DescriptorLimit();
+  const OwnedFd lowest_free(fcntl(stop.get(), F_DUPFD_CLOEXEC, 0));
+  const rlim_t reserve = std::min(limit / kReservedShare, kMaxReserved);
+  return lowest_free.get() >= 0 && static_cast<rlim_t>(lowest_free.get()) < limit - reserve;
+}
+
 SteadyTime HttpServing::HasRoomFrom() {
-  size_t count = 0;
-  const Client* const first_to_go = FirstToGo(nullptr, &count);
-  return count < options.max_connections ? SteadyTime::min() : first_to_go->since + kLeastStay;
+  if (clients.size() >= options.max_connections + kMaxAcceptsAtOnce) return SteadyTime::max();
+  const auto is_there = [](const Client& client) { return !client.is_ending; };
+  const auto oldest = std::find_if(clients.begin(), clients.end(), is_there);
+  if (oldest == clients.end()) return SteadyTime::min();
+  const auto count = static_cast<size_t>(std::count_if(oldest, clients.end(), is_there));
+  if (count < options.max_connections && HasDescriptor()) return SteadyTime::min();
+  return oldest->since + absl::ToChronoNanoseconds(options.least_stay);
 }
 
 SteadyTime HttpServing::EndSlow(SteadyTime now) {
-  const auto patience = absl::ToChronoNanoseconds(options.request_timeout);
+  const bool is_full = unsent_bytes >= options.max_unsent_bytes;
+  const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
+  SteadyTime next = SteadyTime::max();
   for (Client& client : clients) {
-    if (client.has_asked || client.is_ending) continue;
-    if (client.since + patience > now) return client.since + patience;  // those behind it came later
-    End(&client, Cut::kSlow);
+    if (client.is_ending) continue;
+    const bool is_in_the_way = is_full && client.page != nullptr;
+    const SteadyTime due = is_in_the_way ? std::min(client.due, client.since + least_stay) : client.due;
+    if (due <= now) {
+      End(&client, is_in_the_way ? Cut::kRoom : Cut::kSlow);
+    } else {
+      next = std::min(next, due);
+    }
   }
-  return SteadyTime::max();
+  return next;
 }
 
 void HttpServing::MakeRoomFor(const std::string& address) {
   size_t count = 0;
   Client* const first_to_go = FirstToGo(&address, &count);
-  if (count > options.max_connections_per_address) End(first_to_go, Cut::kRoom);
+  if (count >= options.max_connections_per_address) End(first_to_go, Cut::kRoom);
 }
 
 Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
+  const SteadyTime had_its_stay = SteadyClock::now() - absl::ToChronoNanoseconds(options.least_stay);
+  const auto rank = [&](const Client& client) { return std::make_pair(client.since > had_its_stay, client.has_asked); };
   Client* first = nullptr;
   for (Client& client : clients) {
     if (client.is_ending || (address != nullptr && client.address != *address)) continue;
     ++*count;
-    if (first == nullptr || (first->has_asked && !client.has_asked)) first = &client;
+    if (first == nullptr || rank(client) < rank(*first)) first = &client;
   }
   return first;
+}
+
+std::shared_ptr<const Page> HttpServing::Keep(std::string body) {
+  const size_t size = body.size();
+  auto page = std::make_unique<const Page>(Page{std::move(body), SteadyClock::now()});
+  unsent_bytes += size;
+  return {page.release(), [this, size](const Page* sent) {
+            unsent_bytes -= size;
+            delete sent;
+          }};
 }
 
 void HttpServing::End(Client* client, Cut why) {
@@ -394,7 +495,10 @@ HttpServer::HttpServer(std::unique_ptr<HttpServing> serving) : serving_(std::mov
 
 HttpServer::~HttpServer() { Stop(); }
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options, HttpHandlers handlers) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& wanted, HttpHandlers handlers) {
+  HttpServerOptions options = wanted;
+  const rlim_t descriptors_for_it = std::max(DescriptorLimit() / kConnectionsShare, kLeastConnections);
+  options.max_connections = static_cast<unsigned>(std::min<rlim_t>(options.max_connections, descriptors_for_it));
   auto serving = std::make_unique<HttpServing>(std::move(handlers), options);
   std::vector<MHD_OptionItem> more;
   std::shared_ptr<const TlsIdentity> identity;
@@ -416,12 +520,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(serving)));
   MHD_set_panic_func(&OnPanic, nullptr);
   const unsigned tls_flag = options.tls != nullptr ? MHD_USE_TLS : 0;
-  // Without MHD_USE_ERROR_LOG it says nothing about what clients do. Its own bound on connections is out of reach: ours
-  // does not count those that it has yet to close.
+  // Without MHD_USE_ERROR_LOG it says nothing about what clients do. Its own bound on connections is ours, with
+  // those that it has yet to close.
   server->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | tls_flag, /*port=*/0, /*apc=*/nullptr, /*apc_cls=*/nullptr, &Answer,
       server->serving_.get(), MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, nullptr, MHD_OPTION_CONNECTION_LIMIT,
-      2 * options.max_connections + 64, MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes,
+      options.max_connections + kMaxAcceptsAtOnce, MHD_OPTION_CONNECTION_MEMORY_LIMIT, options.max_connection_bytes,
       MHD_OPTION_CONNECTION_TIMEOUT, static_cast<unsigned>(absl::ToInt64Seconds(options.idle_timeout)),
       MHD_OPTION_ARRAY, more.data(), MHD_OPTION_END);
   if (server->daemon_ == nullptr) {

@@ -1,9 +1,11 @@
 #include "icache/http/http_server.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "icache/net/listening_sockets.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
@@ -61,6 +64,12 @@ class RawClient {
     }
     return true;
   }
+  // Ends the connection with no more than a RST.
+  void Reset() {
+    const linger at_once = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    close(std::exchange(fd_, -1));
+  }
   void FinishSending() { shutdown(fd_, SHUT_WR); }
 
   // Waits for at least one byte; "" when the server has closed the connection.
@@ -96,6 +105,21 @@ class CutCounter final : public ConnectionObserver {
   std::array<std::atomic<int>, 2> cuts_ = {};
 };
 
+// Sets how many files this process may have open until the end.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t limit) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const rlimit lowered = {.rlim_cur = limit, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  }
+  FileLimit(const FileLimit&) = delete;
+  ~FileLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+};
+
 class HttpServerTest : public ::testing::Test {
  protected:
   // Clients of a test are slow only when the test says so.
@@ -104,6 +128,7 @@ class HttpServerTest : public ::testing::Test {
     options.address = "127.0.0.1:0";
     options.idle_timeout = absl::Hours(1);
     options.request_timeout = absl::Hours(1);
+    options.answer_timeout = absl::Hours(1);
     return options;
   }
 
@@ -115,7 +140,12 @@ class HttpServerTest : public ::testing::Test {
   }
 
   void Start(const HttpServerOptions& options = Patient()) {
-    HttpHandlers handlers = {.ready = [this] { return ready_; }, .metrics = [this] { return page_; }};
+    HttpHandlers handlers = {.ready = [this] { return ready_; },
+                             .metrics =
+                                 [this] {
+                                   ++scrapes_;
+                                   return page_;
+                                 }};
     handlers.pages["/debug/query"] = [](const HttpQuery& query) -> absl::StatusOr<std::string> {
       std::string body;
       for (const auto& [name, value] : query) body += name + "=" + value + ";";
@@ -140,6 +170,7 @@ class HttpServerTest : public ::testing::Test {
   // Not changed while the server runs.
   absl::Status ready_ = absl::OkStatus();
   std::string page_ = "# HELP up 1\nup 1\n";
+  std::atomic<int> scrapes_ = 0;
   CutCounter observer_;
   std::unique_ptr<HttpServer> server_;
 };
@@ -389,6 +420,7 @@ TEST_F(HttpServerTest, WhoHasAskedIsClosedLastForWantOfRoom) {
   page_ = std::string(8 << 20, 'x');  // more than socket buffers take
   HttpServerOptions options = Patient();
   options.max_connections_per_address = 2;
+  options.least_stay = absl::Hours(1);
   Start(options);
   RawClient asked(port());
   ASSERT_TRUE(asked.Send(kMetricsRequest));
@@ -447,6 +479,119 @@ TEST_F(HttpServerTest, ClientThatHasNotAskedInTimeIsClosedWhateverItHasSent) {
   EXPECT_EQ(observer_.cuts(Cut::kSlow), 1);
 }
 
+TEST_F(HttpServerTest, ClientThatHasNotTakenItsAnswerInTimeIsClosed) {
+  page_ = std::string(16 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.answer_timeout = absl::Milliseconds(50);
+  Start(options);
+  RawClient client(port());
+  ASSERT_TRUE(client.Send(kMetricsRequest));
+  // Sending fails only once the server has closed; what it sends is not read until then.
+  while (client.Send("x")) {
+  }
+  EXPECT_EQ(observer_.cuts(Cut::kSlow), 1);
+}
+
+TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyOfTheirAddressOut) {
+  page_ = std::string(8 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.max_connections_per_address = 4;
+  Start(options);
+  std::vector<RawClient> deaf;
+  for (int i = 0; i < 4; ++i) {
+    deaf.emplace_back(port());
+    ASSERT_TRUE(deaf.back().Send(kMetricsRequest));
+    ASSERT_THAT(deaf.back().ReadSome(), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, ScrapersThatComeTogetherShareAPage) {
+  page_ = std::string(16 << 20, 'x');  // more than socket buffers take
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::Hours(1);
+  Start(options);
+  {
+    RawClient deaf(port());
+    ASSERT_TRUE(deaf.Send(kMetricsRequest));
+    ASSERT_THAT(deaf.ReadSome(), StartsWith("HTTP/1.1 200 "));
+    for (int i = 0; i < 3; ++i) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+    EXPECT_EQ(scrapes_, 1);
+    deaf.Reset();
+  }
+  // Nobody holds the page once the server has seen that.
+  while (scrapes_ == 1) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+}
+
+TEST_F(HttpServerTest, ScraperGetsAPageOfItsOwnWhenTheLastOneIsOld) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::ZeroDuration();
+  Start(options);
+  RawClient deaf(port());
+  ASSERT_TRUE(deaf.Send(kMetricsRequest));
+  ASSERT_THAT(deaf.ReadSome(), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
+  EXPECT_EQ(scrapes_, 2);
+}
+
+TEST_F(HttpServerTest, PagesThatNobodyTakesAreBounded) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.metrics_shared_for = absl::ZeroDuration();
+  options.least_stay = absl::Hours(1);
+  options.max_unsent_bytes = page_.size() + 1;
+  Start(options);
+  std::vector<RawClient> deaf;
+  for (int i = 0; i < 2; ++i) {
+    deaf.emplace_back(port());
+    ASSERT_TRUE(deaf.back().Send(kMetricsRequest));
+    ASSERT_THAT(deaf.back().ReadSome(), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Ask(kMetricsRequest), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask("GET /debug/query?a=b HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 2);
+}
+
+TEST_F(HttpServerTest, ClientsThatDoNotReadKeepNobodyFromPages) {
+  page_ = std::string(16 << 20, 'x');
+  HttpServerOptions options = Patient();
+  options.least_stay = absl::ZeroDuration();
+  options.max_unsent_bytes = page_.size();
+  Start(options);
+  RawClient deaf(port());
+  ASSERT_TRUE(deaf.Send(kMetricsRequest));
+  // 503 until the server has closed that connection, which is Patient().
+  while (Ask("GET /debug/query?a=b HTTP/1.1\r\n\r\n").rfind("HTTP/1.1 200 ", 0) != 0) {
+  }
+  EXPECT_GE(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, ConnectionsTakeNoMoreThanTheirPartOfFewDescriptors) {
+  const FileLimit limit(72);
+  Start();
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 18; ++i) idle.emplace_back(port());
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
+}
+
+TEST_F(HttpServerTest, IdleConnectionMakesRoomWhenTheLastDescriptorsWouldBeTaken) {
+  const FileLimit limit(256);
+  Start();
+  RawClient idle(port());
+  ASSERT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));  // by now the other one has been accepted
+  std::vector<OwnedFd> others;
+  do {
+    others.emplace_back(fcntl(0, F_DUPFD_CLOEXEC, 0));
+  } while (others.back().get() < 256 - 8);
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(idle.ReadAll(), IsEmpty());
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+}
+
 TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {
   HttpServerOptions options = Patient();
   options.max_connections = 4;
@@ -456,6 +601,17 @@ TEST_F(HttpServerTest, ClientsOfManyAddressesThatDripKeepNobodyOut) {
   for (RawClient& client : dripping) client.Send("GET /");
   EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
   EXPECT_GE(observer_.cuts(Cut::kRoom), 5);
+}
+
+TEST_F(HttpServerTest, ClientThatConnectsWithoutPauseKeepsNobodyOut) {
+  Start();
+  std::atomic<bool> done = false;
+  std::thread flood([&] {
+    while (!done) RawClient(port(), kOtherAddress).Reset();
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  done = true;
+  flood.join();
 }
 
 TEST_F(HttpServerTest, ClientThatDoesNotReadIsClosedInTime) {

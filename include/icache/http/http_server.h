@@ -13,14 +13,21 @@
 // GNU libmicrohttpd does the work, on one thread that never waits for a client: those that send or read slowly, or not
 // at all, hold nothing but their connections, and of those only so many:
 //
-//   1. A connection on which no byte moves is closed after `idle_timeout`, and one whose request has not been read
-//      `request_timeout` after it came, TLS handshake included, whatever moves.
-//   2. One address has at most its share of the connections: for one more its oldest is closed, of those that have not
-//      asked for anything yet if there is one. So a client that opens connection after connection leaves the rest to
-//      the others, and does not lock out who shares its address.
+//   1. A connection on which no byte moves is closed after `idle_timeout`, one whose request has not been read
+//      `request_timeout` after it came, TLS handshake included, and one whose answer has not been taken
+//      `answer_timeout` after that, whatever moves.
+//   2. One address has at most its share of the connections: for one more, one of them is closed. It is never the
+//      newest, but the oldest of those that have been there for a second, or of all; of those that have not asked for
+//      anything yet if there is one. So a client that opens connection after connection leaves the rest to the others,
+//      and does not lock out who shares its address.
 //   3. What is over the bound on all connections waits to be accepted until one has ended, or has been there for a
-//      second: then that is closed, chosen likewise.
-//   4. A connection takes a fixed amount of memory, and the body of its answer until that is sent.
+//      second: then one is closed, chosen likewise. Some are accepted at a time, so that all others get their turns.
+//      The last descriptors that may be open, a thirty-second of them and 32 at most, are left to others: without them
+//      there is no room either.
+//   4. A connection takes a fixed amount of memory, and a page until that is sent. Scrapers who come while another is
+//      sent a page that is no older than `metrics_shared_for` get the same one. While unsent pages take as many bytes
+//      as they may, those who have been there for a second and have not taken theirs are closed, and a request for a
+//      new page is 503.
 #pragma once
 
 #include <cstddef>
@@ -48,12 +55,16 @@ namespace icache {
 struct HttpServing;
 
 struct HttpServerOptions {
-  std::string address = "0.0.0.0:8080";       // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
-  unsigned max_connections = 1024;            // >= 1
+  std::string address = "0.0.0.0:8080";  // "HOST:PORT", IPv6 as "[::]:PORT"; port 0 takes a free one
+  unsigned max_connections = 1024;       // >= 1; at most a quarter of the open files at start, or 16 if that is more
   unsigned max_connections_per_address = 64;  // >= 1
   size_t max_connection_bytes = 16 << 10;     // memory for the two heads; a request head that does not fit is refused
   absl::Duration idle_timeout = absl::Seconds(10);     // whole seconds without a byte sent or received, >= 1 s
   absl::Duration request_timeout = absl::Seconds(10);  // from connection to request; > 0
+  absl::Duration answer_timeout = absl::Seconds(30);   // from request to the end of its answer; > 0
+  absl::Duration least_stay = absl::Seconds(1);        // left alone by others who want its room; >= 0
+  absl::Duration metrics_shared_for = absl::Milliseconds(250);
+  size_t max_unsent_bytes = 64 << 20;  // of pages, shared ones once; the last may go over it
   // Null = plain HTTP, else HTTPS; each connection gets the identity in force when it comes. Holds a value, not owned.
   const Published<TlsIdentity>* tls = nullptr;
 };

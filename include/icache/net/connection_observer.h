@@ -7,8 +7,8 @@ namespace icache {
 
 // Why a server has ended a connection by itself.
 enum class Cut {
-  kSlow,  // it has not asked for anything in time
-  kRoom,  // there are too many, and it was the oldest that had not asked, or the oldest of all
+  kSlow,  // it has not asked for anything, or not taken its answer, in time
+  kRoom,  // others need the room, and it was the oldest that had not asked, or the oldest of all
 };
 
 // Thread-safe.
