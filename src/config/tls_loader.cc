@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "icache/access/certificate_names.h"
 #include "icache/base/status_macros.h"
 #include "icache/config/file.h"
 
@@ -108,6 +109,9 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   if (key == nullptr) return Refuse(key_file, "holds no PEM private key, or an encrypted one");
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     return Refuse(key_file, absl::StrCat("is not the key of the certificate in ", certificate_file.path).c_str());
+  }
+  if (!HasReadableNames(*chain.front())) {
+    return Refuse(certificate_file, "its common name or an alternative name of its subject is malformed");
   }
   if (!CanServe(chain, key.get())) {
     const char* const reason = ERR_reason_error_string(ERR_peek_last_error());

@@ -124,6 +124,11 @@ TEST_F(TlsLoaderTest, APairThatOpenSslWouldNotServeWithIsRefused) {
   EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("chain.pem: OpenSSL refuses it: ca key too small")));
 }
 
+TEST_F(TlsLoaderTest, NamesThatCannotBeReadAreRefused) {
+  certificates_.SignWith("five", "subjectAltName=DER:30:07:87:05:0a:01:02:03:04\n");  // an address of 5 bytes
+  EXPECT_THAT(LoadTlsIdentity(Files("five", "five")), StatusIs(kBad, HasSubstr("five.pem: its common name or")));
+}
+
 TEST_F(TlsLoaderTest, AFurtherLibraryIsAskedToo) {
   const auto refuse = [](const TlsIdentity&) { return absl::InvalidArgumentError("too old"); };
   EXPECT_THAT(LoadTlsIdentity(Files("one", "one"), refuse), StatusIs(kBad, HasSubstr("one.pem: too old")));
