@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <ctime>
 #include <limits>
 #include <utility>
@@ -123,7 +124,11 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   identity->valid_from = TimeOf(X509_get0_notBefore(chain.front().get()), absl::InfinitePast());
   identity->expires_at = TimeOf(X509_get0_notAfter(chain.front().get()), absl::InfinitePast());
   if (files.size() > 2) {
-    RETURN_IF_ERROR(ReadCertificates(files[2]).status());
+    ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> client_ca, ReadCertificates(files[2]));
+    for (const OwnedCertificate& certificate : client_ca) {
+      identity->client_ca_expires_at =
+          std::min(identity->client_ca_expires_at, TimeOf(X509_get0_notAfter(certificate.get()), absl::InfinitePast()));
+    }
     identity->client_ca = files[2].text;
   }
   if (check != nullptr) {
