@@ -20,6 +20,7 @@
 #include "icache/http/http_server.h"
 #include "icache/telemetry/logging.h"
 #include "icache/wire/library_logs.h"
+#include "icache/wire/peer_names.h"
 
 namespace icache {
 namespace {
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
   // Debian's abseil looks for lock cycles in every program, which costs 7 % of the CPU per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   icache::SilenceRpcLibraries();
+  icache::RefuseUnreadablePeers();
   icache::RaiseFileLimit();
   icache::BlockSignals();  // before any thread starts
   return icache::Main(argc, argv);

@@ -9,6 +9,7 @@
 #include <openssl/x509v3.h>
 
 #include "absl/cleanup/cleanup.h"
+#include "icache/access/certificate_names.h"
 
 namespace icache {
 namespace {
@@ -40,10 +41,9 @@ std::string TextOf(const ASN1_STRING* text) {
   return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<size_t>(ASN1_STRING_length(text))};
 }
 
-// "" when it is no address.
+// Of one that is readable.
 std::string AddressText(const std::string& bytes) {
   const int family = bytes.size() == sizeof(in6_addr) ? AF_INET6 : AF_INET;
-  if (bytes.size() != sizeof(in6_addr) && bytes.size() != sizeof(in_addr)) return "";
   char text[INET6_ADDRSTRLEN] = "";
   inet_ntop(family, bytes.data(), text, sizeof(text));
   return text;
@@ -98,6 +98,7 @@ absl::StatusOr<std::vector<std::string>> ClientAuthority::NamesOf(absl::Span<con
   }
   X509_STORE_CTX_set_default(context.get(), "ssl_client");
   X509_VERIFY_PARAM_set_auth_level(X509_STORE_CTX_get0_param(context.get()), kSecurityLevel);
+  X509_STORE_CTX_set_verify_cb(context.get(), &VerifyReadableNames);
   if (X509_verify_cert(context.get()) != 1) {
     const int error = X509_STORE_CTX_get_error(context.get());
     return absl::UnauthenticatedError(std::string("client certificate: ") + X509_verify_cert_error_string(error));

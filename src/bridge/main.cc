@@ -14,6 +14,7 @@
 #include "icache/daemon/signals.h"
 #include "icache/telemetry/logging.h"
 #include "icache/wire/library_logs.h"
+#include "icache/wire/peer_names.h"
 
 namespace icache {
 namespace {
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
   // Debian's abseil looks for lock cycles in every program, which costs CPU at each of gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   icache::SilenceRpcLibraries();
+  icache::RefuseUnreadablePeers();
   icache::RaiseFileLimit();
   curl_global_init(CURL_GLOBAL_DEFAULT);
   icache::BlockSignals();  // before any thread starts

@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <ctime>
 #include <limits>
 #include <utility>
@@ -14,6 +15,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "icache/access/certificate_names.h"
 #include "icache/base/status_macros.h"
 #include "icache/config/file.h"
 
@@ -109,6 +111,9 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
     return Refuse(key_file, absl::StrCat("is not the key of the certificate in ", certificate_file.path).c_str());
   }
+  if (!HasReadableNames(*chain.front())) {
+    return Refuse(certificate_file, "its common name or an alternative name of its subject is malformed");
+  }
   if (!CanServe(chain, key.get())) {
     const char* const reason = ERR_reason_error_string(ERR_peek_last_error());
     return Refuse(certificate_file, absl::StrCat("OpenSSL refuses it: ", reason == nullptr ? "" : reason).c_str());
@@ -119,7 +124,11 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> ParseTlsIdentity(absl::Span<c
   identity->valid_from = TimeOf(X509_get0_notBefore(chain.front().get()), absl::InfinitePast());
   identity->expires_at = TimeOf(X509_get0_notAfter(chain.front().get()), absl::InfinitePast());
   if (files.size() > 2) {
-    RETURN_IF_ERROR(ReadCertificates(files[2]).status());
+    ASSIGN_OR_RETURN(const std::vector<OwnedCertificate> client_ca, ReadCertificates(files[2]));
+    for (const OwnedCertificate& certificate : client_ca) {
+      identity->client_ca_expires_at =
+          std::min(identity->client_ca_expires_at, TimeOf(X509_get0_notAfter(certificate.get()), absl::InfinitePast()));
+    }
     identity->client_ca = files[2].text;
   }
   if (check != nullptr) {

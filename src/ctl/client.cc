@@ -17,6 +17,7 @@
 #include "icache/config/file.h"
 #include "icache/config/tls_loader.h"
 #include "icache/wire/library_logs.h"
+#include "icache/wire/peer_names.h"
 #include "inferencecache/ops/v1alpha1/ops.grpc.pb.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 
@@ -155,6 +156,7 @@ class Client::Impl {
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(const Settings& settings) {
   // What it logs by itself goes between the lines of a table.
   SilenceRpcLibraries();
+  RefuseUnreadablePeers();
   std::string token;
   if (!settings.token_file.empty()) {
     ASSIGN_OR_RETURN(token, ReadToken(settings.token_file));

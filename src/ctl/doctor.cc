@@ -27,6 +27,9 @@ namespace {
 // A clock that is off by more makes stamps misleading; the round trip hides as much again.
 constexpr absl::Duration kMaxSkew = absl::Seconds(1);
 
+// All but one in so many blocks are as good as all: engines drop the last one of a prompt, or add one.
+constexpr int64_t kMostOf = 10;
+
 // Block sizes that engines use.
 constexpr std::array<int32_t, 10> kLikelyBlockSizes = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
@@ -248,7 +251,6 @@ class Judgement {
     const std::string found =
         fmt::format("these tokens get {}: {}", Visible(reason), Visible(facts_.explanation.because()));
     if (reason == "PREFIX_MATCH") return Ok("answer", found);
-    if (AllHoldAlike()) return Ok("answer", found + "; all replicas hold them alike, so each is as good as another");
     const ops::Policy& policy = facts_.explanation.policy();
     const int64_t least = std::max(policy.minimum_prefix_tokens(), policy.minimum_matched_tokens());
     if (reason == "NO_HINT" || reason == "AFFINITY_HINT") {
@@ -257,19 +259,50 @@ class Judgement {
                   fmt::format("{}; the policy has prompts of fewer than {} tokens go anywhere", found, least));
       }
     }
+    if (AllHoldAlike()) return CheckWhatAllHold(found);
     Warn("answer", found, "icachectl explain with these tokens tells every step.");
+  }
+
+  static bool IsAlive(const ops::Match& match) {
+    return match.outcome() != ops::EXPIRED && match.outcome() != ops::NO_TOKENS;
   }
 
   // Whether the tokens are held, and by all replicas as far as by any.
   bool AllHoldAlike() const {
-    const auto is_alive = [](const ops::Match& match) {
-      return match.outcome() != ops::EXPIRED && match.outcome() != ops::NO_TOKENS;
-    };
     const auto& matches = facts_.explanation.matches();
-    return std::any_of(matches.begin(), matches.end(), is_alive) &&
-           std::all_of(matches.begin(), matches.end(), [&](const ops::Match& match) {
-             return !is_alive(match) || (match.n() > 0 && match.k() == match.n());
+    return std::any_of(matches.begin(), matches.end(), IsAlive) &&
+           std::all_of(matches.begin(), matches.end(), [](const ops::Match& match) {
+             return !IsAlive(match) || (match.n() > 0 && match.k() == match.n());
            });
+  }
+
+  // All replicas hold the tokens alike, so none is preferred. That is well where they hold them to the end, and where
+  // the policy would let a replica be preferred.
+  void CheckWhatAllHold(const std::string& found) {
+    const ops::Policy& policy = facts_.explanation.policy();
+    const int64_t blocks = facts_.explanation.input().blocks();
+    int64_t held = blocks;
+    double best_score = 0;  // if others did not hold as much
+    for (const ops::Match& match : facts_.explanation.matches()) {
+      if (!IsAlive(match)) continue;
+      held = std::min(held, match.matched_blocks());
+      best_score = std::max<double>(best_score, static_cast<double>(match.matched_tokens()) * match.freshness() *
+                                                    match.pressure_factor() * match.slo_bias());
+    }
+    if (best_score < policy.routing_floor_score()) {
+      return Warn("answer",
+                  fmt::format("{}; the policy's routingFloorScore of {} is above all that they could score", found,
+                              policy.routing_floor_score()),
+                  fmt::format("Lower it at {}, unless these prompts are to go anywhere.", Visible(policy.source())));
+    }
+    if (held * kMostOf < blocks * (kMostOf - 1)) {
+      return Warn("answer",
+                  fmt::format("{}; all replicas hold the first {} of their {} blocks alike, and not all of the rest",
+                              found, held, blocks),
+                  "Check that engines report all blocks of a prompt, of the same token ids: same tokenizer, template "
+                  "and adapter.");
+    }
+    Ok("answer", found + "; all replicas hold them alike, so each is as good as another");
   }
 
   absl::Duration Age(int64_t then_us) const { return absl::Microseconds(daemon_.time_us() - then_us); }

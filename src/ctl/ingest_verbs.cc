@@ -88,6 +88,7 @@ absl::StatusOr<bool> RunReport(const Settings& settings, const std::string& inpu
   }
   ASSIGN_OR_RETURN(const std::string text, ReadArgument(input));
   ASSIGN_OR_RETURN(const std::vector<wire::CacheStateUpdate> updates, ReadUpdates(text, settings));
+  if (updates.empty()) return absl::InvalidArgumentError("no update is given");
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Create(settings));
   ASSIGN_OR_RETURN(const wire::Ack ack, client->Report(updates));
   return PrintAck(settings, "reported", updates.size(), "update", ack);

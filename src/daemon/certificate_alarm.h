@@ -1,7 +1,9 @@
-// CertificateAlarm: says when a listener's certificate is not valid yet, will soon be no more, or has expired: once
-// when that comes about, and again each day. Thread-safe.
+// CertificateAlarm: says when a listener's certificate is not valid yet, will soon be no more, or has expired, and
+// likewise when its client CA will or has: once when that comes about, or another one comes into force of which it is
+// true, and again each day. Thread-safe.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "absl/base/thread_annotations.h"
@@ -22,16 +24,26 @@ class CertificateAlarm {
 
  private:
   enum class Validity { kValid, kNotYet, kEnding, kExpired };
+  // What has been said last of which certificates.
+  struct Told {
+    Validity validity = Validity::kValid;
+    std::string certificates;
+    absl::Time at;
+  };
 
-  static Validity ValidityOf(const TlsIdentity& identity, absl::Time now);
+  static Validity ValidityAt(absl::Time now, absl::Time valid_from, absl::Time expires_at);
+  // Whether that is to be said now; it counts as told then.
+  static bool IsNews(Validity validity, const std::string& certificates, absl::Time now, Told* told);
+
+  void CheckOwn(const TlsIdentity& identity, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckClientCa(const TlsIdentity& identity, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string_view listener_;
   Logger* const logger_;
 
   Mutex mutex_;
-  Validity told_ ABSL_GUARDED_BY(mutex_) = Validity::kValid;
-  absl::Time told_of_ ABSL_GUARDED_BY(mutex_);  // which certificate: when it expires
-  absl::Time told_at_ ABSL_GUARDED_BY(mutex_);
+  Told own_ ABSL_GUARDED_BY(mutex_);
+  Told client_ca_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace icache

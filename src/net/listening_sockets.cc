@@ -33,9 +33,13 @@ std::string RemoveDeadSocket(const sockaddr_un& address) {
   return unlink(address.sun_path) == 0 || errno == ENOENT ? "" : strerror(errno);
 }
 
-// A socket that listens there. Errors carry the reason alone.
+// A socket that listens there. Errors carry the reason alone: NotFound when this host has no such address, as one
+// without IPv6 has none of its kind; else Unavailable.
 absl::StatusOr<OwnedFd> Listen(const sockaddr* address, socklen_t size, bool both_families) {
-  const auto failed = [] { return absl::UnavailableError(strerror(errno)); };
+  const auto failed = [] {
+    const bool is_missing = errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT;
+    return absl::Status(is_missing ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable, strerror(errno));
+  };
   OwnedFd fd(socket(address->sa_family, SOCK_STREAM | kSocketFlags, 0));
   if (fd.get() < 0) return failed();
   const int on = 1;
@@ -96,20 +100,29 @@ absl::StatusOr<std::vector<OwnedFd>> ListenOnTcp(const HostPort& target_address)
     any.sin6_port = targets->ai_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(targets->ai_addr)->sin_port
                                                   : reinterpret_cast<const sockaddr_in6*>(targets->ai_addr)->sin6_port;
     auto both = Listen(reinterpret_cast<const sockaddr*>(&any), sizeof(any), /*both_families=*/true);
-    if (both.ok()) {
+    if (!absl::IsNotFound(both.status())) {
+      RETURN_IF_ERROR(both.status());
       sockets.push_back(*std::move(both));
       return sockets;
     }
   }
+  absl::Status missing;
   for (addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
     if (!sockets.empty()) {  // all on the port that the first has taken
       const in_port_t taken = htons(BoundPort(sockets[0].get()));
       (target->ai_family == AF_INET ? reinterpret_cast<sockaddr_in*>(target->ai_addr)->sin_port
                                     : reinterpret_cast<sockaddr_in6*>(target->ai_addr)->sin6_port) = taken;
     }
-    ASSIGN_OR_RETURN(OwnedFd socket, Listen(target->ai_addr, target->ai_addrlen, /*both_families=*/false));
-    sockets.push_back(std::move(socket));
+    auto socket = Listen(target->ai_addr, target->ai_addrlen, /*both_families=*/false);
+    if (socket.ok()) {
+      sockets.push_back(*std::move(socket));
+    } else if (absl::IsNotFound(socket.status())) {  // a name may stand for more than there is
+      missing = socket.status();
+    } else {
+      return socket.status();
+    }
   }
+  if (sockets.empty()) return absl::UnavailableError(missing.message());
   return sockets;
 }
 
@@ -145,7 +158,9 @@ absl::StatusOr<std::string> ListeningSockets::Add(const std::string& address) {
     auto socket = Listen(reinterpret_cast<const sockaddr*>(&target), sizeof(target), /*both_families=*/false);
     if (!socket.ok()) return failed(socket.status().code(), std::string(socket.status().message()));
     fds_.push_back(*std::move(socket));
-    files_.push_back(path);
+    struct stat made = {};
+    lstat(path.c_str(), &made);
+    files_.push_back({path, made.st_dev, made.st_ino});
     return address;
   }
 
@@ -159,7 +174,12 @@ absl::StatusOr<std::string> ListeningSockets::Add(const std::string& address) {
 }
 
 void ListeningSockets::Close() {
-  for (const std::string& file : files_) unlink(file.c_str());
+  for (const SocketFile& file : files_) {
+    struct stat found = {};
+    const bool is_ours =
+        lstat(file.path.c_str(), &found) == 0 && found.st_dev == file.device && found.st_ino == file.inode;
+    if (is_ours) unlink(file.path.c_str());
+  }
   files_.clear();
   fds_.clear();
 }

@@ -3,6 +3,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -17,7 +18,12 @@ ConnectionObserver* refusal_observer ABSL_GUARDED_BY(observer_mutex) = nullptr;
 void TakeLine(gpr_log_func_args* line) {
   constexpr std::string_view kHandshake = "Handshake failed with fatal error ";
   constexpr std::string_view kCompression = "Compression algorithm ";
+  constexpr std::string_view kAssertion = "assertion failed";
   const std::string_view message = line->message;
+  if (message.starts_with(kAssertion)) {  // and gRPC ends the process
+    std::fprintf(stderr, "gRPC %s:%d: %s\n", line->file, line->line, line->message);
+    return;
+  }
   MutexLock lock(&observer_mutex);
   if (refusal_observer == nullptr) return;
   if (message.starts_with(kHandshake)) {

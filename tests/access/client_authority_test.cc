@@ -71,6 +71,14 @@ TEST_F(ClientAuthorityTest, AnExpiredOneIsRefused) {
   EXPECT_THAT(NamesWith("subjectAltName=DNS:a.test\n", -1), StatusIs(kUnknown, HasSubstr("has expired")));
 }
 
+TEST_F(ClientAuthorityTest, NamesThatCannotBeReadAreRefused) {
+  for (const char* const names : {"30:08:87:06:0a:01:02:03:04:05", "30:02:87:00", "30:08:82:01:61:87:03:0a:01:02"}) {
+    EXPECT_THAT(NamesWith(std::string("subjectAltName=DER:") + names + "\n"),
+                StatusIs(kUnknown, HasSubstr("invalid name syntax")))
+        << names;
+  }
+}
+
 TEST_F(ClientAuthorityTest, OneOfAnotherAuthorityIsRefused) {
   const CertificateFolder others;
   others.Sign("client");

@@ -67,6 +67,16 @@ TEST_F(TlsLoaderTest, AMatchingPairIsTakenWithItsEnd) {
   EXPECT_EQ((*identity)->client_ca, TextOfFile(certificates_.ca()));
   EXPECT_GT((*identity)->expires_at, absl::Now() + absl::Hours(24));
   EXPECT_LT((*identity)->expires_at, absl::Now() + absl::Hours(72));
+  EXPECT_GT((*identity)->client_ca_expires_at, absl::Now() + absl::Hours(24));
+}
+
+TEST_F(TlsLoaderTest, OfAClientCaTheFirstEndIsKept) {
+  certificates_.SignWith("old", "basicConstraints=CA:TRUE\n", -1);
+  TlsFiles files = Files("one", "one");
+  files.client_ca = Write("several.pem", TextOfFile(certificates_.ca()) + TextOfFile(certificates_.Certificate("old")));
+  const auto identity = LoadTlsIdentity(files);
+  ASSERT_THAT(identity, IsOk());
+  EXPECT_LT((*identity)->client_ca_expires_at, absl::Now());
 }
 
 TEST_F(TlsLoaderTest, WithoutFilesThereIsNoIdentity) { EXPECT_EQ(LoadTlsIdentity({}).value(), nullptr); }
@@ -122,6 +132,11 @@ TEST_F(TlsLoaderTest, APairThatOpenSslWouldNotServeWithIsRefused) {
   files.certificate =
       Write("chain.pem", TextOfFile(files.certificate) + TextOfFile(certificates_.Certificate("short")));
   EXPECT_THAT(LoadTlsIdentity(files), StatusIs(kBad, HasSubstr("chain.pem: OpenSSL refuses it: ca key too small")));
+}
+
+TEST_F(TlsLoaderTest, NamesThatCannotBeReadAreRefused) {
+  certificates_.SignWith("five", "subjectAltName=DER:30:07:87:05:0a:01:02:03:04\n");  // an address of 5 bytes
+  EXPECT_THAT(LoadTlsIdentity(Files("five", "five")), StatusIs(kBad, HasSubstr("five.pem: its common name or")));
 }
 
 TEST_F(TlsLoaderTest, AFurtherLibraryIsAskedToo) {

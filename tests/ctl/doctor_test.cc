@@ -147,6 +147,41 @@ TEST(DoctorTest, AnAnswerThatPrefersNobodyIsWellWhereAllHoldAlike) {
   EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
 }
 
+TEST(DoctorTest, WhereAllHoldALittleAlikeThatIsTold) {
+  DoctorFacts facts = Asked(200, {});
+  facts.explanation.mutable_answer()->set_reason_code("AFFINITY_HINT");
+  facts.explanation.mutable_input()->set_tokens(200);
+  facts.explanation.mutable_input()->set_blocks(12);
+  auto& match = *facts.explanation.add_matches();
+  match.set_k(1);
+  match.set_n(1);
+  match.set_matched_blocks(10);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
+  EXPECT_THAT(FindingOf(facts, "answer").found, HasSubstr("the first 10 of their 12 blocks"));
+  match.set_matched_blocks(11);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kOk);
+}
+
+TEST(DoctorTest, AFloorAboveAllScoresIsTold) {
+  DoctorFacts facts = Asked(64, {});
+  facts.explanation.mutable_answer()->set_reason_code("NO_HINT");
+  facts.explanation.mutable_input()->set_tokens(64);
+  facts.explanation.mutable_policy()->set_routing_floor_score(64);
+  facts.explanation.mutable_policy()->set_source("p.yaml:1:1");
+  auto& match = *facts.explanation.add_matches();
+  match.set_k(1);
+  match.set_n(1);
+  match.set_matched_tokens(64);
+  match.set_freshness(0.5);
+  match.set_pressure_factor(1);
+  match.set_slo_bias(1);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kWarning);
+  EXPECT_THAT(FindingOf(facts, "answer").found, HasSubstr("routingFloorScore of 64"));
+  EXPECT_THAT(FindingOf(facts, "answer").mend, HasSubstr("p.yaml:1:1"));
+  match.set_freshness(1);
+  EXPECT_EQ(FindingOf(facts, "answer").health, Health::kOk);
+}
+
 TEST(DoctorTest, NoHintForAPromptBelowThePolicysMinimumIsWell) {
   DoctorFacts facts = Asked(64, {});
   facts.explanation.mutable_answer()->set_reason_code("NO_HINT");

@@ -251,6 +251,7 @@ class BehaviourTest(CtlTest):
                                 (["report", '{"replica_id": "r", "prefixes": [{"block_hashes": ["zz"]}]}'],
                                  "line 1: prefixes[0].block_hashes[0]: must be hexadecimal digits"),
                                 (["report", bad_config], f"is no update but a file: it is read as @{bad_config}"),
+                                (["report", ""], "no update is given"),
                                 (["watch", "--type", "SUNRISE"], '"SUNRISE" is no event type')):
             status, _, problems = self.run_ctl(None, *arguments)
             self.assertEqual(status, 2, arguments)

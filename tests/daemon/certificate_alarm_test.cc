@@ -9,8 +9,11 @@
 namespace icache {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 class EventNames final : public Logger {
  public:
@@ -22,7 +25,11 @@ class EventNames final : public Logger {
 class CertificateAlarmTest : public ::testing::Test {
  protected:
   static TlsIdentity Valid(absl::Time from, absl::Time until) {
-    return {.certificate_chain = "", .private_key = "", .client_ca = "", .valid_from = from, .expires_at = until};
+    TlsIdentity identity;
+    identity.certificate_chain = absl::FormatTime(until);
+    identity.valid_from = from;
+    identity.expires_at = until;
+    return identity;
   }
 
   const absl::Time start_ = absl::FromUnixSeconds(1'700'000'000);
@@ -60,6 +67,21 @@ TEST_F(CertificateAlarmTest, ExpiryIsToldAtOnceAndARenewalEndsIt) {
   alarm_.Check(year_, year_.expires_at);
   alarm_.Check(Valid(start_, year_.expires_at + absl::Hours(365 * 24)), year_.expires_at + absl::Hours(25));
   EXPECT_THAT(log_.events, ElementsAre("tls_certificate_expires", "tls_certificate_expired"));
+}
+
+TEST_F(CertificateAlarmTest, AnotherExpiredCertificateIsToldAtOnce) {
+  TlsIdentity other = year_;
+  other.certificate_chain = "other";
+  for (const TlsIdentity& identity : {year_, year_, other, other}) alarm_.Check(identity, year_.expires_at);
+  EXPECT_THAT(log_.events, ElementsAre("tls_certificate_expired", "tls_certificate_expired"));
+}
+
+TEST_F(CertificateAlarmTest, TheEndOfTheClientCaIsTold) {
+  TlsIdentity identity = year_;
+  identity.client_ca_expires_at = start_ + absl::Hours(30 * 24);
+  for (int hour = 0; hour < 8 * 24; ++hour) alarm_.Check(identity, start_ + absl::Hours(22 * 24 + 12 + hour));
+  EXPECT_THAT(log_.events,
+              AllOf(SizeIs(8), Contains("tls_client_ca_expires").Times(7), Contains("tls_client_ca_expired")));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ FOREIGN_INCLUDES = {
     "index": ("emmintrin.h", "malloc.h"),  # vector comparisons, memory that goes back to the kernel
     "routing": ("openssl/sha.h", "openssl/evp.h"),
     "config": ("yaml-cpp/", "CLI/", "openssl/"),
-    "wire": WIRE,
+    "wire": WIRE + ("openssl/ssl.h",),
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
     "http": ("microhttpd.h", "gnutls/"),
@@ -63,7 +63,7 @@ FOREIGN_TARGETS = {
     "fingerprint": ("PkgConfig::XXHASH",),
     "routing": ("PkgConfig::CRYPTO",),
     "config": ("yaml-cpp", "CLI11::", "PkgConfig::CRYPTO", "PkgConfig::SSL"),
-    "wire": WIRE_TARGETS,
+    "wire": WIRE_TARGETS + ("PkgConfig::SSL",),
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
     "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),

@@ -146,6 +146,7 @@ TEST_F(TlsTest, BothListenersJudgeClientCertificatesAlike) {
         Row{"client-use", "extendedKeyUsage=clientAuth\n", 2, true},
         Row{"server-use", "extendedKeyUsage=serverAuth\n", 2, false},
         Row{"no-signing", "keyUsage=keyEncipherment\n", 2, false},
+        Row{"five-byte-address", "subjectAltName=DER:30:07:87:05:0a:01:02:03:04\n", 2, false},
         Row{"expired", "subjectAltName=DNS:a\n", -1, false}}) {
     certificates_.SignWith(name, extensions, days);
     EXPECT_EQ(

@@ -5,8 +5,10 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include <filesystem>
 #include <string>
 
+#include "tests/config/temp_folder.h"
 #include "tests/testing/status_matchers.h"
 
 namespace icache {
@@ -48,6 +50,37 @@ TEST(ListeningSocketsTest, ATakenPortIsUnavailable) {
   const absl::StatusOr<std::string> address = sockets.Add("127.0.0.1:0");
   ASSERT_TRUE(address.ok());
   EXPECT_THAT(sockets.Add(*address), StatusIs(absl::StatusCode::kUnavailable, HasSubstr(*address)));
+}
+
+TEST(ListeningSocketsTest, AWildcardIsUnavailableWhenAnotherHasOneFamilysPort) {
+  const OwnedFd other(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in any = {};
+  any.sin_family = AF_INET;
+  ASSERT_EQ(bind(other.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
+  ASSERT_EQ(listen(other.get(), 1), 0);
+  ListeningSockets sockets("test");
+  const std::string port = std::to_string(BoundPort(other.get()));
+  for (const char* const host : {"[::]", "0.0.0.0", ""}) {
+    EXPECT_THAT(sockets.Add(host + (":" + port)), StatusIs(absl::StatusCode::kUnavailable)) << host;
+  }
+}
+
+TEST(ListeningSocketsTest, AnAddressOfAnotherHostIsUnavailable) {
+  ListeningSockets sockets("test");
+  EXPECT_THAT(sockets.Add("192.0.2.1:0"), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("192.0.2.1:0: Cannot")));
+}
+
+TEST(ListeningSocketsTest, OfSocketFilesOursAloneIsRemoved) {
+  const testing::TempFolder folder;
+  const std::string ours = folder / "ours";
+  const std::string anothers = folder / "anothers";
+  ListeningSockets sockets("test");
+  ASSERT_TRUE(sockets.Add("unix:" + ours).ok());
+  ASSERT_TRUE(sockets.Add("unix:" + anothers).ok());
+  std::filesystem::rename(folder.Write("later", ""), anothers);
+  sockets.Close();
+  EXPECT_FALSE(std::filesystem::exists(ours));
+  EXPECT_TRUE(std::filesystem::exists(anothers));
 }
 
 TEST(ListeningSocketsTest, WhoWaitsIsTakenAndThenNobodyWaits) {

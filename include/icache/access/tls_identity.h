@@ -15,6 +15,7 @@ struct TlsIdentity {
   std::string client_ca;          // certificates that sign those of clients; "" = clients are not asked for one
   absl::Time valid_from = absl::InfinitePast();  // the server certificate's validity
   absl::Time expires_at = absl::InfiniteFuture();
+  absl::Time client_ca_expires_at = absl::InfiniteFuture();  // the first of them that does
 
   ~TlsIdentity() { Wipe(&private_key); }
 };

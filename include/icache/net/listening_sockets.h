@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <string>
 #include <string_view>
@@ -39,9 +40,10 @@ class ListeningSockets {
   ~ListeningSockets() { Close(); }
 
   // Binds "HOST:PORT" or "unix:/path" and returns it with the port that was taken. A wildcard of either family listens
-  // on both where it can; so does no host at all. A socket file that no server listens on is replaced; ours is removed
-  // at the end. Errors, with the address and the reason: InvalidArgument for what is no address, Unavailable for one
-  // that does not resolve or cannot be listened on.
+  // on both, if the host has both; so does no host at all. A name listens on all its addresses that this host has. A
+  // socket file that no server listens on is replaced; ours is removed at the end, if it is still there. Errors, with
+  // the address and the reason: InvalidArgument for what is no address, Unavailable for one that does not resolve or
+  // cannot be listened on.
   absl::StatusOr<std::string> Add(const std::string& address);
 
   // Non-blocking.
@@ -51,9 +53,16 @@ class ListeningSockets {
   void Close();
 
  private:
+  // Of a Unix socket.
+  struct SocketFile {
+    std::string path;
+    dev_t device;
+    ino_t inode;
+  };
+
   std::string kind_;
   std::vector<OwnedFd> fds_;
-  std::vector<std::string> files_;  // of Unix sockets
+  std::vector<SocketFile> files_;
 };
 
 // The TCP port that a socket is bound to.

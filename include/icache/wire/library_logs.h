@@ -6,7 +6,8 @@
 namespace icache {
 
 // From now on they write nothing: clients can provoke their lines at will (a message that is not UTF-8, a compressed
-// one). With GRPC_VERBOSITY in the environment gRPC goes on. For the whole process; not thread-safe, call it first.
+// one). gRPC's last words before it ends the process are let through; with GRPC_VERBOSITY in the environment all are.
+// For the whole process; not thread-safe, call it first.
 void SilenceRpcLibraries();
 
 // From now on `observer` is told of the TLS handshakes and compressed requests that gRPC refuses, of which nothing but
