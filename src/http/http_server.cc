@@ -198,10 +198,14 @@ std::string AddressOf(MHD_Connection* connection) {
   return text;
 }
 
-// Called by the TLS library once it has taken or sent the last message of a handshake.
-int OnFinished(gnutls_session_t session, unsigned /*type*/, unsigned /*when*/, unsigned incoming,
-               const gnutls_datum_t* /*message*/) {
-  if (incoming != 0) static_cast<Client*>(gnutls_session_get_ptr(session))->in_handshake = false;
+// Called by the TLS library before and after it takes in or sends a message of a handshake. An error ends that.
+int OnMessage(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+              const gnutls_datum_t* /*message*/) {
+  if (incoming == 0) return 0;
+  if (type == GNUTLS_HANDSHAKE_CERTIFICATE_VERIFY && when == GNUTLS_HOOK_PRE) return CheckClientKey(session);
+  if (type == GNUTLS_HANDSHAKE_FINISHED && when == GNUTLS_HOOK_POST) {
+    static_cast<Client*>(gnutls_session_get_ptr(session))->in_handshake = false;
+  }
   return 0;
 }
 
@@ -223,7 +227,7 @@ void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_
       client.credentials->Give(session);
       client.in_handshake = true;
       gnutls_session_set_ptr(session, &client);
-      gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST, &OnFinished);
+      gnutls_handshake_set_hook_function(session, GNUTLS_HANDSHAKE_ANY, GNUTLS_HOOK_BOTH, &OnMessage);
     }
     *context = &client;
   } else {

@@ -1,7 +1,9 @@
 #include "http/tls_sessions.h"
 
+#include <gnutls/abstract.h>
 #include <gnutls/x509.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,12 +12,37 @@
 namespace icache {
 namespace {
 
+// As OpenSSL has them.
+constexpr unsigned kMaxKeyBits = 16'384;
+constexpr unsigned kMaxExponentBytes = 8;
+constexpr size_t kMaxMessageBytes = 64 << 10;  // of a handshake; the chain of certificates is one
+
 gnutls_datum_t DatumOf(const std::string& text) {
   return {reinterpret_cast<unsigned char*>(const_cast<char*>(text.data())), static_cast<unsigned>(text.size())};
 }
 
 absl::Status Refused(int code) {
   return absl::InvalidArgumentError(std::string("GnuTLS refuses it: ") + gnutls_strerror(code));
+}
+
+// Null when the certificate or its key cannot be read.
+using OwnedPublicKey = std::unique_ptr<gnutls_pubkey_st, decltype(&gnutls_pubkey_deinit)>;
+OwnedPublicKey PublicKeyOf(std::string_view der) {
+  gnutls_pubkey_t key = nullptr;
+  if (gnutls_pubkey_init(&key) < 0) return {nullptr, &gnutls_pubkey_deinit};
+  OwnedPublicKey owned(key, &gnutls_pubkey_deinit);
+  const gnutls_datum_t certificate = {reinterpret_cast<unsigned char*>(const_cast<char*>(der.data())),
+                                      static_cast<unsigned>(der.size())};
+  if (gnutls_pubkey_import_x509_raw(key, &certificate, GNUTLS_X509_FMT_DER, 0) < 0) owned.reset();
+  return owned;
+}
+
+// 0 for keys other than RSA's.
+unsigned ExponentBytes(gnutls_pubkey_t key) {
+  gnutls_datum_t exponent = {nullptr, 0};
+  if (gnutls_pubkey_export_rsa_raw2(key, nullptr, &exponent, GNUTLS_EXPORT_FLAG_NO_LZ) < 0) return 0;
+  gnutls_free(exponent.data);
+  return exponent.size;
 }
 
 }  // namespace
@@ -44,6 +71,7 @@ TlsCredentials::~TlsCredentials() {
 
 void TlsCredentials::Give(gnutls_session_t session) const {
   gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, credentials_);
+  gnutls_handshake_set_max_packet_length(session, kMaxMessageBytes);
   gnutls_certificate_server_set_request(session,
                                         client_authority_ != nullptr ? GNUTLS_CERT_REQUEST : GNUTLS_CERT_IGNORE);
 }
@@ -55,6 +83,15 @@ std::shared_ptr<const TlsCredentials> TlsSessions::Current() {
     seen_ = std::move(identity);
   }
   return credentials_;
+}
+
+int CheckClientKey(gnutls_session_t session) {
+  const std::vector<std::string_view> chain = ClientChain(session);
+  const OwnedPublicKey key = PublicKeyOf(chain.empty() ? "" : chain[0]);
+  if (key == nullptr) return GNUTLS_E_CERTIFICATE_ERROR;
+  unsigned bits = 0;
+  gnutls_pubkey_get_pk_algorithm(key.get(), &bits);
+  return bits > kMaxKeyBits || ExponentBytes(key.get()) > kMaxExponentBytes ? GNUTLS_E_CERTIFICATE_ERROR : 0;
 }
 
 std::vector<std::string_view> ClientChain(gnutls_session_t session) {

@@ -51,6 +51,11 @@ class TlsSessions {
   std::shared_ptr<const TlsCredentials> credentials_;
 };
 
+// Whether the signature by which the client claims its certificate is made with a key that can be checked in no time:
+// 0, or the library's error. The library would check with any key, whoever made it up: one of 131,072 bits takes
+// minutes.
+int CheckClientKey(gnutls_session_t session);
+
 // The certificates that the client has shown, in DER, its own first. They live as long as the session.
 std::vector<std::string_view> ClientChain(gnutls_session_t session);
 

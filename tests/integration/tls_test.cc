@@ -130,6 +130,21 @@ TEST_F(TlsTest, WithAClientCaProbesStayOpenAndOtherPathsDoNot) {
   EXPECT_EQ(HttpStatus("/other", ClientPair()), "404");
 }
 
+// A stranger's key is what the signature of its handshake is checked with, before anyone asks who it is.
+TEST_F(TlsTest, HttpChecksNoSignatureWithAKeyThatTakesLong) {
+  Start(/*mutual=*/true);
+  certificates_.SelfSign("usual", "-newkey rsa:2048");
+  certificates_.SelfSign("slow", "-newkey rsa:2048 -pkeyopt rsa_keygen_pubexp:36893488147419103233");  // 2^65 + 1
+  const auto status_with = [&](const std::string& name, const std::string& version) {
+    return HttpStatus("/healthz",
+                      version + " --cert " + certificates_.Certificate(name) + " --key " + certificates_.Key(name));
+  };
+  for (const char* const version : {"--tls-max 1.2", "--tlsv1.3"}) {
+    EXPECT_EQ(status_with("usual", version), "200") << version;
+    EXPECT_EQ(status_with("slow", version), "000") << version;
+  }
+}
+
 // The same certificates get in by gRPC and by HTTP.
 TEST_F(TlsTest, BothListenersJudgeClientCertificatesAlike) {
   Start(/*mutual=*/true);
