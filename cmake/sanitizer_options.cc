@@ -12,8 +12,9 @@ extern "C" const char* __tsan_default_options() { return "halt_on_error=1:ignore
 
 // Where a call's objects pass between two threads through the library, by way of its inline code in our programs, which
 // the library synchronises unseen: the reflection service's own calls, and calls that one thread starts and another
-// sees the end of.
+// sees the end of. And the library's own threads, which it may leave to the end of the process to join.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:grpc::Server::SyncRequest\n"
-         "race:grpc::internal::CallOpSet<*>::FinalizeResult\n";
+         "race:grpc::internal::CallOpSet<*>::FinalizeResult\n"
+         "thread:grpc_core::Thread::Thread\n";
 }
