@@ -328,14 +328,11 @@ class DaemonConnection {
   // Waits for an operation of the call to end, and says whether it went well. At `deadline`, or when it is time to
   // stop, the call is cancelled.
   bool Complete(Tag tag, grpc::ClientContext* context, absl::Time deadline = absl::InfiniteFuture()) {
-    return Complete(TagOf(tag), context, deadline);
-  }
-  bool Complete(void* tag, grpc::ClientContext* context, absl::Time deadline) {
     void* got = nullptr;
     bool ok = false;
     while (true) {
       const bool has_event = queue_.AsyncNext(&got, &ok, Deadline(kLook)) == grpc::CompletionQueue::GOT_EVENT;
-      if (has_event && got == tag) return ok;
+      if (has_event && got == TagOf(tag)) return ok;
       if (has_event) TakeAside(got, ok);
       if (stopping_() || SteadyNow() > deadline) context->TryCancel();
     }
