@@ -2,7 +2,6 @@
 
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/unknown_field_set.h>
-#include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <pthread.h>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "bridge/daemon_secrets.h"
+#include "bridge/queue_waker.h"
 #include "icache/base/block_hash.h"
 #include "icache/base/moment.h"
 #include "icache/base/mutex.h"
@@ -51,37 +51,6 @@ std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
 }
 
 }  // namespace
-
-// Wakes the sender, which waits for its completion queue, from other threads. Thread-safe.
-class QueueWaker {
- public:
-  void Attach(grpc::CompletionQueue* queue) ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    queue_ = queue;
-    pending_ = false;
-    alarm_.emplace();
-  }
-  void Detach() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    queue_ = nullptr;
-    alarm_.reset();  // what is pending comes out of the queue as cancelled
-  }
-  void Wake() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    if (queue_ == nullptr || std::exchange(pending_, true)) return;
-    alarm_->Set(queue_, std::chrono::system_clock::now(), TagOf(kWake));
-  }
-  void OnWoken() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    pending_ = false;
-  }
-
- private:
-  Mutex mutex_;
-  grpc::CompletionQueue* queue_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
-  bool pending_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 // One connection, used by the sender's thread alone.
 class DaemonConnection {
@@ -551,7 +520,7 @@ DaemonLink::DaemonLink(std::string address, std::string host, const ReportOption
       host_(std::move(host)),
       options_(options),
       logger_(logger),
-      waker_(std::make_unique<QueueWaker>()),
+      waker_(std::make_unique<QueueWaker>(TagOf(kWake))),
       outbox_(std::make_unique<Outbox>(options->max_queued_blocks, [this] { waker_->Wake(); })),
       thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), "daemon-link");
