@@ -96,25 +96,32 @@ void BlockTable::Resize(size_t number, uint64_t buckets) {
 
 uint32_t BlockTable::InsertAtHome(const Batch& batch, uint32_t run, Numbers* passed) {
   uint32_t full = 0;
+  uint32_t count = 0;
   std::atomic<uint64_t> nowhere = 0;
-  for (uint32_t i = 0; i < batch.hashes_.size(); ++i) {
+  Load* const loads = loads_.data();
+  const auto size = static_cast<uint32_t>(batch.hashes_.size());
+  for (uint32_t i = 0; i < size; ++i) {
     const Probe& probe = batch.probes_[i];
     Bucket& home = *probe.home;
     const Scan scan = ScanOf(home, probe.tag);
     const uint32_t fits = static_cast<uint32_t>(scan.same == 0) & static_cast<uint32_t>(scan.free != 0) &
                           (IsMarked(home, MarkOf(probe.tag)) ^ 1);
     std::atomic<uint64_t>* const slot = home.data() + std::countr_zero(scan.free | 1u << kBucketSlots);
-    PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
-    full |= AddPlaces(probe.number, fits);
-    passed->AddIf(1 - fits, i);
-    __builtin_prefetch(probe.home + (1 - fits), /*rw=*/1);
+    Put(SlotIf(fits, slot, &nowhere), SlotFor(probe.tag, {run, i}));
+    full |= AddPlaces(loads + probe.number, fits);
+    passed->at[count] = static_cast<uint8_t>(i);
+    count += 1 - fits;
   }
+  passed->count = count;
+  PrefetchBeyond(batch, *passed, 1);
   return full;
 }
 
 uint32_t BlockTable::InsertNextToHome(const Batch& batch, uint32_t run, const Numbers& passed, Numbers* left) {
   uint32_t full = 0;
+  uint32_t count = 0;
   std::atomic<uint64_t> nowhere = 0;
+  Load* const loads = loads_.data();
   for (uint32_t k = 0; k < passed.count; ++k) {
     const uint32_t i = passed.at[k];
     const Probe& probe = batch.probes_[i];
@@ -129,11 +136,13 @@ uint32_t BlockTable::InsertNextToHome(const Batch& batch, uint32_t run, const Nu
     Mark(home, mark, fits & passes);
     const uint32_t free = passes != 0 ? there.free : here.free;
     std::atomic<uint64_t>* const slot = (probe.home + passes)->data() + std::countr_zero(free | 1u << kBucketSlots);
-    PutIf(fits, slot, &nowhere, SlotFor(probe.tag, {run, i}));
-    full |= AddPlaces(probe.number, fits);
-    left->AddIf(1 - fits, i);
-    __builtin_prefetch(&next + (1 - fits), /*rw=*/1);
+    Put(SlotIf(fits, slot, &nowhere), SlotFor(probe.tag, {run, i}));
+    full |= AddPlaces(loads + probe.number, fits);
+    left->at[count] = static_cast<uint8_t>(i);
+    count += 1 - fits;
   }
+  left->count = count;
+  PrefetchBeyond(batch, *left, 2);
   return full;
 }
 
@@ -159,6 +168,7 @@ void BlockTable::Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Sp
   const Batch batch(*this, hashes);
   // Most are in their home; the next bucket of the others is fetched before they are looked for there.
   Numbers passed;
+  uint32_t count = 0;
   std::atomic<uint64_t> nowhere = 0;
   for (uint32_t i = 0; i < hashes.size(); ++i) {
     const Probe& probe = batch.probes_[i];
@@ -166,13 +176,15 @@ void BlockTable::Erase(absl::Span<const uint64_t> hashes, uint32_t run, absl::Sp
     std::atomic<uint64_t>* const slot =
         probe.home->data() + std::countr_zero(ScanOf(*probe.home, probe.tag).same | 1u << (kBucketSlots - 1));
     const auto is_home = static_cast<uint32_t>((slot->load(std::memory_order_relaxed) & ~kMark) == value);
-    std::atomic<uint64_t>* const erased = is_home != 0 ? slot : &nowhere;
+    std::atomic<uint64_t>* const erased = SlotIf(is_home, slot, &nowhere);
     erased->store(erased->load(std::memory_order_relaxed) & kMark, std::memory_order_release);
     loads_[probe.number].places -= is_home;
-    passed.AddIf(1 - is_home, i);
-    __builtin_prefetch(probe.home + (1 - is_home), /*rw=*/1);
+    passed.at[count] = static_cast<uint8_t>(i);
+    count += 1 - is_home;
   }
-  size_ -= hashes.size() - passed.count;
+  passed.count = count;
+  PrefetchBeyond(batch, passed, 1);
+  size_ -= hashes.size() - count;
   for (uint32_t k = 0; k < passed.count; ++k) EraseAt(batch.probes_[passed.at[k]], {run, offsets[passed.at[k]]});
   for (size_t i = 0; i < hashes.size(); ++i) {
     const uint32_t number = batch.probes_[i].number;

@@ -240,13 +240,9 @@ class BlockTable {
     return ProbeIn(directory, directory.count.load(std::memory_order_relaxed), hash);
   }
 
-  // Some blocks of a batch, by number, in order.
+  // Some blocks of a batch, by number, in order. Has room for one more, so that who lists some of a batch can write
+  // each of them and count those that are meant, without a branch.
   struct Numbers {
-    // Without a branch.
-    void AddIf(uint32_t wanted, uint32_t i) {
-      at[count] = static_cast<uint8_t>(i);
-      count += wanted;
-    }
     std::array<uint8_t, kMaxBatch + 1> at;
     uint32_t count = 0;
   };
@@ -259,10 +255,15 @@ class BlockTable {
   // Of those that the first pass has listed, what has room at home or in the bucket after it, and has not passed that.
   uint32_t InsertNextToHome(const Batch& batch, uint32_t run, const Numbers& passed, Numbers* left);
   // Counts `places` more in a segment; 1 when it is full by that, else 0.
-  uint32_t AddPlaces(uint32_t number, uint32_t places) {
-    Load& load = loads_[number];
-    load.places += places;
-    return static_cast<uint32_t>(load.places > load.most);
+  static uint32_t AddPlaces(Load* load, uint32_t places) {
+    load->places += places;
+    return static_cast<uint32_t>(load->places > load->most);
+  }
+  // Brings the buckets that are so many beyond the homes of some blocks nearer to the processor.
+  static void PrefetchBeyond(const Batch& batch, const Numbers& numbers, uint32_t beyond) {
+    for (uint32_t k = 0; k < numbers.count; ++k) {
+      __builtin_prefetch(batch.probes_[numbers.at[k]].home + beyond, /*rw=*/1);
+    }
   }
   // Adds one block, wherever there is room for it, without regard to how full that makes the segment.
   template <typename Matches>
@@ -353,9 +354,10 @@ class BlockTable {
   static void Put(std::atomic<uint64_t>* slot, uint64_t value) {
     slot->store(value | (slot->load(std::memory_order_relaxed) & kMark), std::memory_order_release);
   }
-  // The same if `fits`, else with a slot of no meaning.
-  static void PutIf(uint32_t fits, std::atomic<uint64_t>* slot, std::atomic<uint64_t>* nowhere, uint64_t value) {
-    Put(fits != 0 ? slot : nowhere, value);
+  // `slot` if `wanted` is 1, `nowhere` if it is 0. In numbers, for a compiler makes a branch of a condition.
+  static std::atomic<uint64_t>* SlotIf(uint32_t wanted, std::atomic<uint64_t>* slot, std::atomic<uint64_t>* nowhere) {
+    const auto place = reinterpret_cast<uintptr_t>(slot), other = reinterpret_cast<uintptr_t>(nowhere);
+    return reinterpret_cast<std::atomic<uint64_t>*>(other ^ ((place ^ other) & (uintptr_t{0} - wanted)));
   }
 
   static uint64_t TagOf(uint64_t slot) { return slot >> kTagShift; }
@@ -396,7 +398,7 @@ class BlockTable {
   Segment SegmentAt(size_t number) const {
     return directory_.load(std::memory_order_relaxed)->segments()[number].load(std::memory_order_relaxed);
   }
-  // How many buckets are 4/7 full with so many places, as extents come; a segment grows when it is 5/6 full. So in a
+  // How many buckets are 4/7 full with so many places, as extents come; a segment grows when it is 4/5 full. So in a
   // table that grows, each is resized once between two splits.
   static uint64_t BucketsFor(size_t places) { return Rounded((places * 7 / 4 + kBucketSlots - 1) / kBucketSlots); }
   static uint64_t LargerThan(uint64_t buckets) { return Rounded(buckets + 1 + buckets / 4); }
@@ -404,7 +406,7 @@ class BlockTable {
     constexpr uint64_t kStep = Extents::kUnit / sizeof(Bucket);
     return (buckets + kPadding + kStep - 1) / kStep * kStep - kPadding;
   }
-  static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 5 / 6); }
+  static uint32_t MostIn(Segment segment) { return static_cast<uint32_t>(CountOf(segment) * kBucketSlots * 4 / 5); }
 
   // The words of its slots, those of the padding included, for the writer.
   static absl::Span<const uint64_t> WordsOf(Segment segment) {

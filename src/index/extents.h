@@ -19,7 +19,8 @@ namespace icache {
 
 class Extents {
  public:
-  static constexpr size_t kUnit = 512;
+  // A coarse unit leaves fewer holes that nothing fits into; what it adds to a segment the segment makes use of.
+  static constexpr size_t kUnit = 2048;
   static constexpr size_t kMaxBytes = size_t{2} << 20;
 
   Extents() = default;
