@@ -94,33 +94,15 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
 DaemonSet::~DaemonSet() { StopResolving(); }
 
 void DaemonSet::StopResolving() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
+  stop_.Give();
   if (thread_.joinable()) thread_.join();
 }
 
-bool DaemonSet::stopping() const {
-  MutexLock lock(&mutex_);
-  return stopping_;
-}
-
-std::shared_ptr<const DaemonSet::Links> DaemonSet::links() const {
-  MutexLock lock(&mutex_);
-  return links_;
-}
-
 void DaemonSet::Run() {
-  while (true) {
+  const auto interval = absl::ToChronoNanoseconds(options_->resolve_interval);
+  do {
     Resolve();
-    const auto wake_at = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_->resolve_interval);
-    MutexLock lock(&mutex_);
-    while (!stopping_ && stopped_.wait_until(mutex_, wake_at) != std::cv_status::timeout) {
-    }
-    if (stopping_) return;
-  }
+  } while (!stop_.AwaitUntil(std::chrono::steady_clock::now() + interval));
 }
 
 void DaemonSet::Resolve() {
@@ -134,8 +116,8 @@ void DaemonSet::Resolve() {
 bool DaemonSet::ResolveNames(Links* gone) {
   std::map<std::string, std::shared_ptr<DaemonLink>> found;
   for (const std::string& name : names_) {
-    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stopping(); });
-    if (stopping()) return false;
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stop_.IsGiven(); });
+    if (stop_.IsGiven()) return false;
     std::map<std::string, int>& known = resolved_[name];
     if (!answer.ok() || answer->empty()) {
       if (unresolved_.insert(name).second) logger_->Warn("daemons_unresolved", {{"name", name}});
@@ -170,7 +152,7 @@ void DaemonSet::MergeHosts(Links* gone) {
     for (const auto& [address, missing] : addresses) owners.try_emplace(address, name);
   }
   for (auto& [host, link] : host_links_) {
-    const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stopping(); });
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stop_.IsGiven(); });
     if (!answer.ok()) continue;  // its link says so
     const auto owner =
         std::find_if(answer->begin(), answer->end(), [&](const auto& one) { return owners.contains(one); });
@@ -192,8 +174,7 @@ void DaemonSet::PublishLinks() {
       if (link != nullptr) links->push_back(link);
     }
   }
-  MutexLock lock(&mutex_);
-  links_ = std::move(links);
+  links_.Publish(std::move(links));
 }
 
 void DaemonSet::Flush(absl::Time deadline) {

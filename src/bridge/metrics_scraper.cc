@@ -26,26 +26,14 @@ MetricsScraper::~MetricsScraper() {
   thread_.join();
 }
 
-void MetricsScraper::BeginStop() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
-}
-
-bool MetricsScraper::stopping() const {
-  MutexLock lock(&mutex_);
-  return stopping_;
-}
-
 void MetricsScraper::Run() {
   PageFetcher fetcher({.max_page_bytes = kMaxPageBytes});
   EngineStatsReader reader(options_->cache_bytes, options_->max_concurrency);
-  while (true) {
-    const auto next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval_);
+  std::chrono::steady_clock::time_point next;
+  do {
+    next = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval_);
     const absl::StatusOr<std::string> page =
-        fetcher.Fetch(options_->metrics_url, std::min(interval_, kLongestScrape), [this] { return stopping(); });
+        fetcher.Fetch(options_->metrics_url, std::min(interval_, kLongestScrape), [this] { return stop_.IsGiven(); });
     const absl::StatusOr<EngineLoad> load =
         page.ok() ? ReadEngineLoad(*page, options_->kind, options_->metrics_model) : page.status();
     MutexLock lock(&mutex_);
@@ -57,10 +45,7 @@ void MetricsScraper::Run() {
       ++failures_;
       last_failure_ = std::string(load.status().message());
     }
-    while (!stopping_ && stopped_.wait_until(mutex_, next) != std::cv_status::timeout) {
-    }
-    if (stopping_) return;
-  }
+  } while (!stop_.AwaitUntil(next));
 }
 
 std::optional<EngineStats> MetricsScraper::TakeStats() {
