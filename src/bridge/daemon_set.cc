@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "icache/base/host_port.h"
 
 namespace icache {
 namespace {
@@ -19,8 +20,6 @@ constexpr std::string_view kDnsPrefix = "dns:";
 constexpr int kMissingForGood = 3;
 constexpr size_t kMaxResolved = 64;                        // addresses of one name
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often a lookup looks whether it is told to stop
-
-std::string HostOf(const std::string& host_port) { return host_port.substr(0, host_port.rfind(':')); }
 
 // Whether the host is an IP address.
 bool IsNumeric(const std::string& host) {
@@ -43,7 +42,7 @@ absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host
     }
   };
   auto lookup = std::make_unique<Lookup>();
-  lookup->host = HostOf(host_port);
+  lookup->host = std::string(HostOf(host_port));
   lookup->port = host_port.substr(lookup->host.size() + 1);
   lookup->hints.ai_socktype = SOCK_STREAM;
   lookup->hints.ai_flags = AI_NUMERICSERV;
@@ -80,7 +79,7 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
       names_.push_back(daemon.substr(kDnsPrefix.size()));
       continue;
     }
-    const bool is_host = !daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon));
+    const bool is_host = !daemon.starts_with("unix:") && !IsNumeric(std::string(HostOf(daemon)));
     std::shared_ptr<DaemonLink>& link = (is_host ? host_links_ : fixed_links_)[daemon];
     if (link == nullptr) link = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
   }
@@ -133,7 +132,7 @@ bool DaemonSet::ResolveNames(Links* gone) {
       if (link == nullptr) link = std::move(resolved_links_[address]);
       if (link != nullptr) continue;
       logger_->Info("daemon_found", {{"name", name}, {"address", address}});
-      link = std::make_shared<DaemonLink>(address, HostOf(name), options_, logger_);
+      link = std::make_shared<DaemonLink>(address, std::string(HostOf(name)), options_, logger_);
     }
   }
   for (auto& [address, link] : resolved_links_) {
