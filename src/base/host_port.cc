@@ -1,6 +1,7 @@
 #include "icache/base/host_port.h"
 
 #include <charconv>
+#include <cstddef>
 
 namespace icache {
 namespace {
