@@ -96,16 +96,16 @@ AccessRules::Digest AccessRules::DigestOf(std::string_view token) const {
   return digest;
 }
 
-absl::StatusOr<Caller> Caller::Identify(std::shared_ptr<const AccessRules> rules, const Credentials& credentials) {
-  Caller caller(std::move(rules));
+absl::StatusOr<Caller> Caller::Identify(const AccessRules& rules, const Credentials& credentials) {
+  Caller caller;
   if (!credentials.authorization.empty()) {
-    const Grant* const grant = caller.rules_->OfToken(TokenOf(credentials.authorization));
+    const Grant* const grant = rules.OfToken(TokenOf(credentials.authorization));
     if (grant == nullptr) return absl::UnauthenticatedError("the token is not known");
     caller.grants_.push_back(grant);
     return caller;
   }
   for (const std::string_view name : credentials.certificate_names) {
-    if (const Grant* const grant = caller.rules_->OfCertificateName(name)) caller.grants_.push_back(grant);
+    if (const Grant* const grant = rules.OfCertificateName(name)) caller.grants_.push_back(grant);
   }
   if (!caller.grants_.empty()) return caller;
   return absl::UnauthenticatedError("a token or a certificate that is granted something is needed");

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "icache/base/host_port.h"
 
 namespace icache {
 namespace {
@@ -19,8 +20,6 @@ constexpr std::string_view kDnsPrefix = "dns:";
 constexpr int kMissingForGood = 3;
 constexpr size_t kMaxResolved = 64;                        // addresses of one name
 constexpr absl::Duration kLook = absl::Milliseconds(100);  // how often a lookup looks whether it is told to stop
-
-std::string HostOf(const std::string& host_port) { return host_port.substr(0, host_port.rfind(':')); }
 
 // Whether the host is an IP address.
 bool IsNumeric(const std::string& host) {
@@ -43,7 +42,7 @@ absl::StatusOr<std::vector<std::string>> ResolveBySystem(const std::string& host
     }
   };
   auto lookup = std::make_unique<Lookup>();
-  lookup->host = HostOf(host_port);
+  lookup->host = std::string(HostOf(host_port));
   lookup->port = host_port.substr(lookup->host.size() + 1);
   lookup->hints.ai_socktype = SOCK_STREAM;
   lookup->hints.ai_flags = AI_NUMERICSERV;
@@ -80,7 +79,7 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
       names_.push_back(daemon.substr(kDnsPrefix.size()));
       continue;
     }
-    const bool is_host = !daemon.starts_with("unix:") && !IsNumeric(HostOf(daemon));
+    const bool is_host = !daemon.starts_with("unix:") && !IsNumeric(std::string(HostOf(daemon)));
     std::shared_ptr<DaemonLink>& link = (is_host ? host_links_ : fixed_links_)[daemon];
     if (link == nullptr) link = std::make_shared<DaemonLink>(daemon, "", options_, logger_);
   }
@@ -94,33 +93,15 @@ DaemonSet::DaemonSet(const ReportOptions* options, Logger* logger, Resolver reso
 DaemonSet::~DaemonSet() { StopResolving(); }
 
 void DaemonSet::StopResolving() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
+  stop_.Give();
   if (thread_.joinable()) thread_.join();
 }
 
-bool DaemonSet::stopping() const {
-  MutexLock lock(&mutex_);
-  return stopping_;
-}
-
-std::shared_ptr<const DaemonSet::Links> DaemonSet::links() const {
-  MutexLock lock(&mutex_);
-  return links_;
-}
-
 void DaemonSet::Run() {
-  while (true) {
+  const auto interval = absl::ToChronoNanoseconds(options_->resolve_interval);
+  do {
     Resolve();
-    const auto wake_at = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(options_->resolve_interval);
-    MutexLock lock(&mutex_);
-    while (!stopping_ && stopped_.wait_until(mutex_, wake_at) != std::cv_status::timeout) {
-    }
-    if (stopping_) return;
-  }
+  } while (!stop_.AwaitUntil(std::chrono::steady_clock::now() + interval));
 }
 
 void DaemonSet::Resolve() {
@@ -134,8 +115,8 @@ void DaemonSet::Resolve() {
 bool DaemonSet::ResolveNames(Links* gone) {
   std::map<std::string, std::shared_ptr<DaemonLink>> found;
   for (const std::string& name : names_) {
-    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stopping(); });
-    if (stopping()) return false;
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(name, [this] { return stop_.IsGiven(); });
+    if (stop_.IsGiven()) return false;
     std::map<std::string, int>& known = resolved_[name];
     if (!answer.ok() || answer->empty()) {
       if (unresolved_.insert(name).second) logger_->Warn("daemons_unresolved", {{"name", name}});
@@ -151,7 +132,7 @@ bool DaemonSet::ResolveNames(Links* gone) {
       if (link == nullptr) link = std::move(resolved_links_[address]);
       if (link != nullptr) continue;
       logger_->Info("daemon_found", {{"name", name}, {"address", address}});
-      link = std::make_shared<DaemonLink>(address, HostOf(name), options_, logger_);
+      link = std::make_shared<DaemonLink>(address, std::string(HostOf(name)), options_, logger_);
     }
   }
   for (auto& [address, link] : resolved_links_) {
@@ -170,7 +151,7 @@ void DaemonSet::MergeHosts(Links* gone) {
     for (const auto& [address, missing] : addresses) owners.try_emplace(address, name);
   }
   for (auto& [host, link] : host_links_) {
-    const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stopping(); });
+    const absl::StatusOr<std::vector<std::string>> answer = resolver_(host, [this] { return stop_.IsGiven(); });
     if (!answer.ok()) continue;  // its link says so
     const auto owner =
         std::find_if(answer->begin(), answer->end(), [&](const auto& one) { return owners.contains(one); });
@@ -192,8 +173,7 @@ void DaemonSet::PublishLinks() {
       if (link != nullptr) links->push_back(link);
     }
   }
-  MutexLock lock(&mutex_);
-  links_ = std::move(links);
+  links_.Publish(std::move(links));
 }
 
 void DaemonSet::Flush(absl::Time deadline) {

@@ -6,7 +6,6 @@
 // answers in a row loses it. A name that does not resolve changes nothing. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +21,8 @@
 #include "bridge/daemon_link.h"
 #include "bridge/options.h"
 #include "icache/base/mutex.h"
+#include "icache/base/published.h"
+#include "icache/base/stop_signal.h"
 #include "icache/telemetry/logging.h"
 
 namespace icache {
@@ -43,23 +44,22 @@ class DaemonSet {
   DaemonSet& operator=(const DaemonSet&) = delete;
 
   // The links of now; they live as long as they are held.
-  std::shared_ptr<const Links> links() const ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const Links> links() const { return links_.Current(); }
 
   // Resolves the names once. Called by a thread of its own; tests may call it too.
-  void Resolve() ABSL_LOCKS_EXCLUDED(mutex_, resolving_);
+  void Resolve() ABSL_LOCKS_EXCLUDED(resolving_);
   // Sends what is queued, to all at once, and ends the links; at `deadline`, of the steady clock, at
   // the latest.
-  void Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Flush(absl::Time deadline);
 
  private:
-  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run();
   // What the names resolve to now, in place of resolved_links_. False when told to stop.
   bool ResolveNames(Links* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
   // Takes the links of hosts that stand for a daemon that another link has, and gives those of others back.
   void MergeHosts(Links* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
-  void PublishLinks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_) ABSL_LOCKS_EXCLUDED(mutex_);
-  void StopResolving() ABSL_LOCKS_EXCLUDED(mutex_);
-  bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void PublishLinks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(resolving_);
+  void StopResolving();
 
   const ReportOptions* const options_;
   Logger* const logger_;
@@ -67,7 +67,7 @@ class DaemonSet {
   std::vector<std::string> names_;                                  // to resolve; fixed
   std::map<std::string, std::shared_ptr<DaemonLink>> fixed_links_;  // by address, an IP's or a socket's; fixed
 
-  Mutex resolving_;  // before mutex_
+  Mutex resolving_;
   // By name and address: answers in a row without it.
   std::map<std::string, std::map<std::string, int>> resolved_ ABSL_GUARDED_BY(resolving_);
   std::map<std::string, std::shared_ptr<DaemonLink>> resolved_links_ ABSL_GUARDED_BY(resolving_);  // by address
@@ -75,10 +75,8 @@ class DaemonSet {
   std::map<std::string, std::shared_ptr<DaemonLink>> host_links_ ABSL_GUARDED_BY(resolving_);
   std::set<std::string> unresolved_ ABSL_GUARDED_BY(resolving_);  // names that the last attempt found nothing for
 
-  mutable Mutex mutex_;
-  std::shared_ptr<const Links> links_ ABSL_GUARDED_BY(mutex_);
-  std::condition_variable_any stopped_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Published<Links> links_;
+  StopSignal stop_;
   std::thread thread_;  // last; not there without names or hosts to resolve
 };
 

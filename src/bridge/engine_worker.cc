@@ -261,9 +261,9 @@ void EngineWorker::Report(Moment now) {
 }
 
 void EngineWorker::ClearRetired(const DaemonSet::Links& links, Moment now) {
+  if (replicas_.size() == accounts_.size()) return;  // each has one, and no two the same: one stream takes a rank
   std::set<const Account*> in_use;
   for (const auto& [key, replica] : replicas_) in_use.insert(replica.account);
-  if (in_use.size() == accounts_.size()) return;
   for (auto& [name, account] : accounts_) {
     if (in_use.contains(&account)) continue;
     for (const auto& link : links) {

@@ -1,6 +1,4 @@
 // icache-bridge: reports an engine's KV-cache events to icached. docs/engines.md tells how to run it.
-#include <curl/curl.h>
-
 #include <cstdio>
 #include <memory>
 
@@ -50,7 +48,6 @@ int main(int argc, char** argv) {
   icache::SilenceRpcLibraries();
   icache::RefuseUnreadablePeers();
   icache::RaiseFileLimit();
-  curl_global_init(CURL_GLOBAL_DEFAULT);
   icache::BlockSignals();  // before any thread starts
   return icache::Main(argc, argv);
 }

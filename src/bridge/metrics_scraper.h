@@ -1,7 +1,6 @@
 // MetricsScraper: reads an engine's /metrics every so often, on a thread of its own. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/time/time.h"
 #include "bridge/options.h"
 #include "icache/base/mutex.h"
+#include "icache/base/stop_signal.h"
 #include "icache/engine/engine_metrics.h"
 
 namespace icache {
@@ -25,7 +25,7 @@ class MetricsScraper {
   MetricsScraper& operator=(const MetricsScraper&) = delete;
 
   // Says that it is to end, which the destructor then waits for.
-  void BeginStop() ABSL_LOCKS_EXCLUDED(mutex_);
+  void BeginStop() { stop_.Give(); }
   // What the last scrape said; each once.
   std::optional<EngineStats> TakeStats() ABSL_LOCKS_EXCLUDED(mutex_);
   // Failed scrapes in a row, and since the start.
@@ -36,13 +36,11 @@ class MetricsScraper {
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const EngineOptions* const options_;
   const absl::Duration interval_;
+  StopSignal stop_;
   mutable Mutex mutex_;
-  std::condition_variable_any stopped_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<EngineStats> stats_ ABSL_GUARDED_BY(mutex_);
   int failures_in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t failures_ ABSL_GUARDED_BY(mutex_) = 0;

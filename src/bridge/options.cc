@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "icache/base/host_port.h"
 #include "icache/base/status_macros.h"
 #include "icache/base/utf8.h"
 #include "icache/config/address.h"
@@ -57,23 +58,12 @@ absl::Status CheckName(std::string_view name) {
   return absl::OkStatus();
 }
 
-std::optional<int> PortOf(std::string_view endpoint) {
-  const size_t colon = endpoint.rfind(':');
-  int port = -1;
-  const std::string_view text = colon == std::string_view::npos ? "" : endpoint.substr(colon + 1);
-  const bool digits = text.find_first_not_of("0123456789") == std::string_view::npos;
-  if (!digits || !absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &port) || port > kMaxPort) {
-    return std::nullopt;
-  }
-  return port;
-}
-
 absl::Status CheckEndpoint(std::string_view endpoint) {
   if (endpoint.starts_with(kIpcPrefix) && endpoint.size() > kIpcPrefix.size()) {
     if (endpoint.size() - kIpcPrefix.size() <= kMaxIpcPathBytes) return absl::OkStatus();
     return Bad(absl::StrFormat("must have a path of at most %d bytes", kMaxIpcPathBytes));
   }
-  const std::optional<int> port = PortOf(endpoint);
+  const std::optional<uint16_t> port = PortOf(endpoint);
   if (!endpoint.starts_with(kTcpPrefix) || !port.has_value()) {
     return Bad(absl::StrCat("must be tcp://HOST:PORT or ipc://PATH, got ", Quoted(endpoint)));
   }
@@ -95,7 +85,7 @@ absl::Status CheckDaemon(std::string_view address) {
   if (address.starts_with(kUnixPrefix)) return CheckListenAddress(address);
   const std::string_view host_port = address.starts_with(kDnsPrefix) ? address.substr(kDnsPrefix.size()) : address;
   RETURN_IF_ERROR(CheckHostPort(host_port));
-  if (PortOf(host_port) == 0 || IsWildcard(host_port.substr(0, host_port.rfind(':')))) {
+  if (PortOf(host_port) == 0 || IsWildcard(HostOf(host_port))) {
     return Bad(absl::StrCat("must be an address to connect to, got ", Quoted(address)));
   }
   return absl::OkStatus();
@@ -471,7 +461,7 @@ BadKeys NamedFlags(int argc, const char* const* argv) {
 bool Collide(const std::string& endpoint, int32_t ranks, const std::string& other, int32_t other_ranks) {
   const bool both_tcp = endpoint.starts_with(kTcpPrefix) && other.starts_with(kTcpPrefix);
   if (!both_tcp) return endpoint == other;
-  if (endpoint.substr(0, endpoint.rfind(':')) != other.substr(0, other.rfind(':'))) return false;
+  if (HostOf(endpoint) != HostOf(other)) return false;
   const int port = PortOf(endpoint).value_or(0);
   const int other_port = PortOf(other).value_or(0);
   if (port == 0 || other_port == 0) return false;  // whichever is free
@@ -627,8 +617,7 @@ absl::StatusOr<BridgeCommandLine> ParseBridgeCommandLine(int argc, const char* c
 
 std::string EndpointOfRank(const std::string& endpoint, int32_t rank) {
   if (rank == 0) return endpoint;
-  const size_t colon = endpoint.rfind(':');
-  return absl::StrCat(endpoint.substr(0, colon + 1), PortOf(endpoint).value_or(0) + rank);
+  return absl::StrCat(std::string(HostOf(endpoint)), ":", PortOf(endpoint).value_or(0) + rank);
 }
 
 bool IsBindEndpoint(std::string_view endpoint) { return endpoint.starts_with("tcp://*:"); }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "icache/base/host_port.h"
 #include "icache/config/problems.h"
 
 namespace icache {
@@ -20,12 +20,6 @@ constexpr size_t kMaxHostNameBytes = 253;  // Source: RFC 1035
 
 absl::Status Bad(std::string_view address, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("is no address: ", Quoted(address), " ", why));
-}
-
-bool IsPort(std::string_view text) {
-  int port = 0;
-  return !text.empty() && text.size() <= 5 && text.find_first_not_of("0123456789") == std::string_view::npos &&
-         absl::SimpleAtoi(absl::string_view(text.data(), text.size()), &port) && port <= 65535;
 }
 
 bool ParsesAs(int family, std::string_view host) {
@@ -47,11 +41,9 @@ bool IsUnix(std::string_view address) { return address.substr(0, kUnixPrefix.siz
 }  // namespace
 
 absl::Status CheckHostPort(std::string_view address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos) return Bad(address, "has no port");
-  const std::string_view host = address.substr(0, colon);
-  const std::string_view port = address.substr(colon + 1);
-  if (!IsPort(port)) return Bad(address, "needs a port from 0 to 65535");
+  if (address.find(':') == std::string_view::npos) return Bad(address, "has no port");
+  const std::string_view host = HostOf(address);
+  if (!PortOf(address).has_value()) return Bad(address, "needs a port from 0 to 65535");
   if (!host.empty() && host.front() == '[') {
     if (host.back() == ']' && ParsesAs(AF_INET6, host.substr(1, host.size() - 2))) return absl::OkStatus();
     return Bad(address, "has no IPv6 address in its brackets");
@@ -70,10 +62,6 @@ absl::Status CheckListenAddress(std::string_view address) {
   return absl::OkStatus();
 }
 
-bool TakesFreePort(std::string_view address) {
-  if (IsUnix(address)) return false;
-  const std::string_view port = address.substr(address.rfind(':') + 1);
-  return port.find_first_not_of('0') == std::string_view::npos;
-}
+bool TakesFreePort(std::string_view address) { return !IsUnix(address) && PortOf(address) == 0; }
 
 }  // namespace icache

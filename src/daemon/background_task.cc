@@ -19,26 +19,14 @@ BackgroundTask::BackgroundTask(const std::string& name, absl::Duration interval,
 }
 
 BackgroundTask::~BackgroundTask() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
+  stop_.Give();
   thread_.join();
 }
 
 void BackgroundTask::Run() {
-  while (Wait() && step_() == Next::kRepeat) {
+  const auto interval = absl::ToChronoNanoseconds(interval_);
+  while (!stop_.AwaitUntil(std::chrono::steady_clock::now() + interval) && step_() == Next::kRepeat) {
   }
-}
-
-bool BackgroundTask::Wait() {
-  const auto wake_at = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(interval_);
-  MutexLock lock(&mutex_);
-  while (!stopping_) {
-    if (stopped_.wait_until(mutex_, wake_at) == std::cv_status::timeout) return !stopping_;
-  }
-  return false;
 }
 
 }  // namespace icache

@@ -234,8 +234,9 @@ void Server::LogWhoMayCall() const {
 
 absl::Status Server::AdmitHttp(const HttpCaller& caller) {
   const std::vector<std::string_view> names(caller.certificate_names.begin(), caller.certificate_names.end());
+  const std::shared_ptr<const AccessRules> rules = access_.Current();
   const absl::StatusOr<Caller> known =
-      Caller::Identify(access_.Current(), {.authorization = caller.authorization, .certificate_names = names});
+      Caller::Identify(*rules, {.authorization = caller.authorization, .certificate_names = names});
   return known.ok() ? known->MayForAll(Role::kAdmin) : known.status();
 }
 

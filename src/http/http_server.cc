@@ -75,12 +75,14 @@ struct HttpServing {
   // Ends those that have not asked, or taken their answer, in time; when unsent pages take too many bytes, all to whom
   // one is sent and who have had their least stay. Returns when the next one is due.
   SteadyTime EndSlow(SteadyTime now);
-  // Ends a connection of the address's when there are as many as its share.
-  void MakeRoomFor(const std::string& address);
+  // Ends a connection in favour of one from `address`: of the address's if they are as many as its share, else of all
+  // if it `is_full`.
+  void MakeRoomFor(const std::string& address, bool is_full);
+  // Ends the connection that goes first of all, if it has had its least stay.
+  void EndFirst();
   // The connection that goes first for want of room, of all or of one address's: the oldest, of those that have had
-  // their least stay if there is one, of those that have not asked if there is one. Null when there is none. Counts
-  // those that it was chosen from.
-  Client* FirstToGo(const std::string* address, size_t* count);
+  // their least stay if there is one, of those that have not asked if there is one. Null when there is none.
+  Client* FirstToGo(const std::string* address);
   // A page that counts among the unsent ones as long as somebody holds it.
   std::shared_ptr<const Page> Keep(std::string body);
   // The library closes what has been shut down.
@@ -184,15 +186,13 @@ gnutls_session_t SessionOf(MHD_Connection* connection) {
 }
 
 // An IPv4 address that comes by a socket of both families is written as what it is.
-std::string AddressOf(MHD_Connection* connection) {
-  const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-  if (info == nullptr) return "";
+std::string TextOf(const sockaddr* client) {
   char text[INET6_ADDRSTRLEN] = "";
-  if (info->client_addr->sa_family != AF_INET6) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(info->client_addr)->sin_addr, text, sizeof(text));
+  if (client->sa_family != AF_INET6) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(client)->sin_addr, text, sizeof(text));
     return text;
   }
-  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(info->client_addr)->sin6_addr;
+  const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(client)->sin6_addr;
   const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&address);
   inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? &address.s6_addr[12] : address.s6_addr, text, sizeof(text));
   return text;
@@ -213,12 +213,9 @@ int OnMessage(gnutls_session_t session, unsigned type, unsigned when, unsigned i
 void OnConnection(void* server, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode code) {
   auto& serving = *static_cast<HttpServing*>(server);
   if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-    const MHD_ConnectionInfo* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    std::string address = AddressOf(connection);
-    serving.MakeRoomFor(address);
     Client& client = serving.clients.emplace_back();
-    client.socket = info->connect_fd;
-    client.address = std::move(address);
+    client.socket = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    client.address = TextOf(MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr);
     client.since = SteadyClock::now();
     client.due = client.since + absl::ToChronoNanoseconds(serving.options.request_timeout);
     if (serving.options.tls != nullptr) {
@@ -404,24 +401,20 @@ void HttpServing::Run(MHD_Daemon* daemon) {
 bool HttpServing::AcceptWaiting(MHD_Daemon* daemon, int listening_fd) {
   Connection connection;
   for (int i = 0; i < kMaxAcceptsAtOnce; ++i) {
-    const SteadyTime now = SteadyClock::now();
     const SteadyTime room_from = HasRoomFrom();
-    if (room_from > now) return true;
+    if (room_from > SteadyClock::now()) return true;
     const AcceptResult result = Accept(listening_fd, &connection);
     if (result == AcceptResult::kNoneWaits) return true;
-    const bool has_resources = result == AcceptResult::kTaken;
-    if (!has_resources && handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
-    const bool is_full = !has_resources || room_from != SteadyTime::min();
-    if (is_full) {
-      size_t count = 0;
-      Client* const first_to_go = FirstToGo(nullptr, &count);
-      const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
-      if (first_to_go != nullptr && first_to_go->since + least_stay <= now) End(first_to_go, Cut::kRoom);
+    if (result == AcceptResult::kNoResources) {
+      if (handlers.connection_observer != nullptr) handlers.connection_observer->OnAcceptFailed(errno);
+      EndFirst();
+      return false;
     }
-    if (!has_resources) return false;
-    // Takes over the socket, whatever comes of it.
-    MHD_add_connection(daemon, connection.fd.Release(), reinterpret_cast<const sockaddr*>(&connection.address),
-                       connection.address_size);
+    const bool is_full = room_from != SteadyTime::min();
+    const auto* const address = reinterpret_cast<const sockaddr*>(&connection.address);
+    MakeRoomFor(TextOf(address), is_full);
+    // Takes over the socket, whatever comes of it, and calls OnConnection() at once.
+    MHD_add_connection(daemon, connection.fd.Release(), address, connection.address_size);
     if (is_full) return true;  // the next one has room once the library has closed the one that has been ended
   }
   return true;
@@ -461,19 +454,29 @@ SteadyTime HttpServing::EndSlow(SteadyTime now) {
   return next;
 }
 
-void HttpServing::MakeRoomFor(const std::string& address) {
-  size_t count = 0;
-  Client* const first_to_go = FirstToGo(&address, &count);
-  if (count >= options.max_connections_per_address) End(first_to_go, Cut::kRoom);
+void HttpServing::EndFirst() {
+  Client* const first = FirstToGo(nullptr);
+  const auto least_stay = absl::ToChronoNanoseconds(options.least_stay);
+  if (first != nullptr && first->since + least_stay <= SteadyClock::now()) End(first, Cut::kRoom);
 }
 
-Client* HttpServing::FirstToGo(const std::string* address, size_t* count) {
+void HttpServing::MakeRoomFor(const std::string& address, bool is_full) {
+  const auto count = std::count_if(clients.begin(), clients.end(), [&](const Client& client) {
+    return !client.is_ending && client.address == address;
+  });
+  if (static_cast<size_t>(count) >= options.max_connections_per_address) {
+    End(FirstToGo(&address), Cut::kRoom);
+  } else if (is_full) {
+    EndFirst();
+  }
+}
+
+Client* HttpServing::FirstToGo(const std::string* address) {
   const SteadyTime had_its_stay = SteadyClock::now() - absl::ToChronoNanoseconds(options.least_stay);
   const auto rank = [&](const Client& client) { return std::make_pair(client.since > had_its_stay, client.has_asked); };
   Client* first = nullptr;
   for (Client& client : clients) {
     if (client.is_ending || (address != nullptr && client.address != *address)) continue;
-    ++*count;
     if (first == nullptr || rank(client) < rank(*first)) first = &client;
   }
   return first;

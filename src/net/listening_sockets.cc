@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "icache/base/host_port.h"
 #include "icache/base/status_macros.h"
 
 namespace icache {
@@ -62,28 +63,24 @@ bool IsWildcard(const addrinfo& target) {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(target.ai_addr)->sin6_addr) != 0;
 }
 
-struct HostPort {
+struct TcpTarget {
   std::string host;  // without brackets; "" = every address
   std::string port;  // a number
 };
 
-std::optional<HostPort> SplitAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) return std::nullopt;
-  HostPort result{address.substr(0, colon), address.substr(colon + 1)};
-  if (result.host.size() >= 2 && result.host.front() == '[' && result.host.back() == ']') {
-    result.host = result.host.substr(1, result.host.size() - 2);
-  } else if (result.host.find(':') != std::string::npos) {
+std::optional<TcpTarget> TargetOf(std::string_view address) {
+  const std::optional<uint16_t> port = PortOf(address);
+  if (!port.has_value()) return std::nullopt;
+  std::string_view host = HostOf(address);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
     return std::nullopt;
   }
-  const bool is_number = !result.port.empty() && result.port.size() <= 5 &&
-                         result.port.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_number || std::stoi(result.port) > 65'535) return std::nullopt;
-  return result;
+  return TcpTarget{std::string(host), std::to_string(*port)};
 }
 
-// The sockets of one host and port.
-absl::StatusOr<std::vector<OwnedFd>> ListenOnTcp(const HostPort& target_address) {
+absl::StatusOr<std::vector<OwnedFd>> ListenOnTcp(const TcpTarget& target_address) {
   addrinfo hints = {};
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -164,13 +161,13 @@ absl::StatusOr<std::string> ListeningSockets::Add(const std::string& address) {
     return address;
   }
 
-  const std::optional<HostPort> target = SplitAddress(address);
+  const std::optional<TcpTarget> target = TargetOf(address);
   if (!target.has_value()) return failed(absl::StatusCode::kInvalidArgument, "is not HOST:PORT");
   auto sockets = ListenOnTcp(*target);
   if (!sockets.ok()) return failed(sockets.status().code(), std::string(sockets.status().message()));
   const int port = BoundPort(sockets->front().get());
   for (OwnedFd& socket : *sockets) fds_.push_back(std::move(socket));
-  return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
+  return std::string(HostOf(address)) + ":" + std::to_string(port);
 }
 
 void ListeningSockets::Close() {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "icache/base/published.h"
 #include "routing/affinity.h"
 #include "routing/diagnosis.h"
 #include "routing/explain_trace.h"
@@ -17,7 +18,7 @@
 namespace icache {
 
 struct LookupScratch::Buffers {
-  PolicyStore::Reader policies;
+  Published<PolicySet>::Reader policies;
   std::vector<uint64_t> prefix_hashes;
   CandidateFilter candidates;
   std::vector<ReplicaMatch> matches;  // what the rows are made of
@@ -284,7 +285,7 @@ Router::Router(RouterOptions options, const PrefixIndex* index, const PolicyStor
 
 absl::Duration Router::Lookup(const LookupRequest& request, absl::Time received_at, LookupScratch* scratch,
                               LookupAnswer* answer) const {
-  const CachePolicy& policy = scratch->buffers_->policies.Current(*policies_).PolicyFor(request.tenant_id);
+  const CachePolicy& policy = scratch->buffers_->policies.Current(policies_->sets())->PolicyFor(request.tenant_id);
   answer->reason = Call(*this, request, policy, received_at, NoTrace(), scratch->buffers_.get(), answer).Run();
 
   const absl::Duration latency = std::max(clock_->Now() - received_at, absl::ZeroDuration());

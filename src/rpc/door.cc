@@ -13,13 +13,13 @@ std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size(
 
 }  // namespace
 
-bool Door::AdmitsForAll(const grpc::ServerContext& context) const {
+bool Door::AdmitsForAll(const grpc::ServerContext& context) {
   if (rules_ == nullptr) return true;
   const absl::StatusOr<Caller> known = Identify(context);
   return known.ok() && known->MayForAll(role_).ok();
 }
 
-absl::StatusOr<Caller> Door::Identify(const grpc::ServerContext& context) const {
+absl::StatusOr<Caller> Door::Identify(const grpc::ServerContext& context) {
   Credentials credentials;
   const auto authorization = context.client_metadata().find("authorization");
   if (authorization != context.client_metadata().end()) credentials.authorization = ViewOf(authorization->second);
@@ -31,10 +31,10 @@ absl::StatusOr<Caller> Door::Identify(const grpc::ServerContext& context) const 
     }
   }
   credentials.certificate_names = names;
-  return Caller::Identify(rules_->Current(), credentials);
+  return Caller::Identify(*reader_.Current(*rules_), credentials);
 }
 
-grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+grpc::Status Door::Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) {
   absl::StatusOr<Caller> known = Identify(context);
   if (!known.ok()) return Judge(known.status());
   const absl::Status may = known->May(role_);

@@ -1,6 +1,7 @@
 // Door: lets calls that take one role in, or says why not.
 //
 // The caller is recognised at each call, and on a stream at each message, so what is withdrawn is withdrawn at once.
+// Each queue has doors of its own, so its thread meets no other at them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,32 +14,31 @@
 #include "icache/access/access_rules.h"
 #include "icache/base/published.h"
 #include "icache/rpc/call_observer.h"
+#include "icache/rpc/rpc_server.h"
 #include "rpc/recycled_message.h"
 
 namespace icache {
 
-// Thread-safe.
 class Door {
  public:
-  // `rules` may be null: then it stands open to all. The observers may be null. Nothing is owned.
-  Door(const Published<AccessRules>* rules, AccessObserver* observer, Role role, CallObserver* calls)
-      : rules_(rules), observer_(observer), role_(role), calls_(calls) {}
+  // Without rules in `backend` it stands open to all. Nothing is owned.
+  Door(const RpcBackend& backend, Role role)
+      : rules_(backend.access), observer_(backend.access_observer), role_(role), calls_(backend.call_observer) {}
 
   // Who is to be told of the calls that come this way; null = nobody.
   CallObserver* calls() const { return calls_; }
 
   // Whether the caller has the role at all, whatever it asks. UNAUTHENTICATED or PERMISSION_DENIED.
-  grpc::Status Admit(const grpc::ServerContext& context) const {
+  grpc::Status Admit(const grpc::ServerContext& context) {
     std::optional<Caller> caller;
     return Enter(context, &caller);
   }
   // Whether the caller has the role for all tenants. Nobody is told of it.
-  bool AdmitsForAll(const grpc::ServerContext& context) const;
+  bool AdmitsForAll(const grpc::ServerContext& context);
   // Reads a request, which empties `bytes`, and decides whether the caller may have what it asks. As above, or INTERNAL
   // when there is no such request.
   template <typename Request>
-  grpc::Status Admit(const grpc::ServerContext& context, grpc::ByteBuffer* bytes,
-                     RecycledMessage<Request>* request) const {
+  grpc::Status Admit(const grpc::ServerContext& context, grpc::ByteBuffer* bytes, RecycledMessage<Request>* request) {
     std::optional<Caller> caller;
     if (grpc::Status status = Enter(context, &caller); !status.ok()) {
       bytes->Clear();
@@ -50,7 +50,7 @@ class Door {
 
  private:
   // Fills `caller` unless the door stands open.
-  grpc::Status Enter(const grpc::ServerContext& context, std::optional<Caller>* caller) const {
+  grpc::Status Enter(const grpc::ServerContext& context, std::optional<Caller>* caller) {
     return rules_ == nullptr ? grpc::Status::OK : Recognise(context, caller);
   }
 
@@ -66,8 +66,9 @@ class Door {
     }
   }
 
-  absl::StatusOr<Caller> Identify(const grpc::ServerContext& context) const;
-  grpc::Status Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller) const;
+  // The caller lasts until the next is identified.
+  absl::StatusOr<Caller> Identify(const grpc::ServerContext& context);
+  grpc::Status Recognise(const grpc::ServerContext& context, std::optional<Caller>* caller);
   // As gRPC's; a refusal is told to the observer.
   grpc::Status Judge(const absl::Status& status) const;
 
@@ -75,6 +76,17 @@ class Door {
   AccessObserver* const observer_;
   const Role role_;
   CallObserver* const calls_;
+  Published<AccessRules>::Reader reader_;
+};
+
+// The doors of one queue, by the role they take.
+struct Doors {
+  explicit Doors(const RpcBackend& backend)
+      : lookup(backend, Role::kLookup), observe(backend, Role::kObserve), admin(backend, Role::kAdmin) {}
+
+  Door lookup;
+  Door observe;
+  Door admin;
 };
 
 }  // namespace icache

@@ -21,7 +21,7 @@ namespace icache {
 class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::LookupRouteRequest,
                                                      inferencecache::v1alpha1::LookupRouteResponse> {
  public:
-  LookupRouteMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+  LookupRouteMethod(Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router) {}
 
   bool CanShed() const override { return true; }
@@ -43,7 +43,7 @@ class LookupRouteMethod final : public MessageMethod<inferencecache::v1alpha1::L
 class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1::GetCacheStateRequest,
                                                        inferencecache::v1alpha1::GetCacheStateResponse> {
  public:
-  GetCacheStateMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+  GetCacheStateMethod(Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
       : MessageMethod(door, backend.clock, max_recycled_bytes), index_(backend.index) {}
 
  private:
@@ -58,7 +58,7 @@ class GetCacheStateMethod final : public MessageMethod<inferencecache::v1alpha1:
 class PublishEventMethod final
     : public MessageMethod<inferencecache::v1alpha1::CacheEvent, inferencecache::v1alpha1::Ack> {
  public:
-  PublishEventMethod(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+  PublishEventMethod(Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
       : MessageMethod(door, backend.clock, max_recycled_bytes),
         index_(backend.index),
         observer_(backend.ingest_observer) {}
@@ -100,7 +100,7 @@ class ExplainRouteMethod final : public MessageMethod<inferencecache::v1alpha1::
                                                       inferencecache::ops::v1alpha1::ExplainRouteResponse> {
  public:
   // `version` is the daemon's.
-  ExplainRouteMethod(const Door* door, const RpcBackend& backend, std::string version, size_t max_recycled_bytes)
+  ExplainRouteMethod(Door* door, const RpcBackend& backend, std::string version, size_t max_recycled_bytes)
       : MessageMethod(door, backend.clock, max_recycled_bytes), router_(backend.router), version_(std::move(version)) {}
 
  private:

@@ -24,7 +24,7 @@ namespace icache {
 class EventStream final : public ObserverStream {
  public:
   // Nothing is owned.
-  EventStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, const Door* door,
+  EventStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, Door* door,
               EventHub* hub)
       : ObserverStream(pool, std::move(request_call), queue), door_(door), hub_(hub) {}
 
@@ -37,7 +37,7 @@ class EventStream final : public ObserverStream {
   void OnOver() override { subscription_.reset(); }
   void WriteNext();
 
-  const Door* const door_;
+  Door* const door_;
   EventHub* const hub_;
   std::unique_ptr<EventSubscription> subscription_;
   inferencecache::v1alpha1::CacheEvent message_;  // scratch
@@ -48,7 +48,7 @@ class EventStream final : public ObserverStream {
 class MetricStream final : public ObserverStream {
  public:
   // Nothing is owned.
-  MetricStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, const Door* door,
+  MetricStream(StreamPool* pool, RequestCall<Writer> request_call, grpc::ServerCompletionQueue* queue, Door* door,
                const RpcBackend& backend)
       : ObserverStream(pool, std::move(request_call), queue),
         queue_(queue),
@@ -77,7 +77,7 @@ class MetricStream final : public ObserverStream {
   size_t NextWanted(size_t from) const;
 
   grpc::ServerCompletionQueue* const queue_;
-  const Door* const door_;
+  Door* const door_;
   const Clock* const clock_;
   const MetricSource* const source_;
   absl::flat_hash_set<std::string> names_;  // of families or series; empty = all

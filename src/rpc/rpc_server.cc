@@ -105,14 +105,12 @@ class RpcServer::Impl {
   OpsService ops_service_;
   HealthService health_service_;
   ServingState serving_;
-  const Door lookup_door_{backend_.access, backend_.access_observer, Role::kLookup, backend_.call_observer};
-  const Door observe_door_{backend_.access, backend_.access_observer, Role::kObserve, backend_.call_observer};
-  const Door admin_door_{backend_.access, backend_.access_observer, Role::kAdmin, backend_.call_observer};
   StreamLimit lookup_streams_{options_.max_lookup_streams};
   StreamLimit report_streams_{options_.max_report_streams};
   StreamLimit event_streams_{options_.max_event_streams};
   StreamLimit metric_streams_{options_.max_metric_streams};
   StreamLimit watch_streams_{options_.max_watch_streams};
+  std::vector<std::unique_ptr<Doors>> doors_;                       // one per queue
   std::vector<std::unique_ptr<LookupRouteMethod>> stream_lookups_;  // one per lookup queue
   std::vector<std::unique_ptr<UpdateSink>> sinks_;                  // one per ingest queue
   std::vector<std::unique_ptr<CallQueue>> queues_;
@@ -158,19 +156,20 @@ absl::Status RpcServer::Impl::Start() {
 
 void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
+  Doors* const doors = doors_.emplace_back(std::make_unique<Doors>(backend_)).get();
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(), max_unsent_bytes_, max_waiting_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupRoute),
-                  std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes), kPostedLookups);
-  stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(&lookup_door_, backend_, max_bytes));
+                  std::make_unique<LookupRouteMethod>(&doors->lookup, backend_, max_bytes), kPostedLookups);
+  stream_lookups_.push_back(std::make_unique<LookupRouteMethod>(&doors->lookup, backend_, max_bytes));
   queue->AddStreams(
-      [this, cq = queue->queue(), lookup = stream_lookups_.back().get()](StreamPool* pool) {
-        return std::make_unique<LookupStream>(pool, &service_, cq, &lookup_door_, lookup);
+      [this, doors, cq = queue->queue(), lookup = stream_lookups_.back().get()](StreamPool* pool) {
+        return std::make_unique<LookupStream>(pool, &service_, cq, &doors->lookup, lookup);
       },
       &lookup_streams_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestRenderTemplate),
-                  std::make_unique<RenderTemplateMethod>(&lookup_door_, backend_.clock, max_bytes), kPostedOthers);
+                  std::make_unique<RenderTemplateMethod>(&doors->lookup, backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestLookupPDRoute),
-                  std::make_unique<LookupPDRouteMethod>(&lookup_door_, backend_.clock, max_bytes), kPostedOthers);
+                  std::make_unique<LookupPDRouteMethod>(&doors->lookup, backend_.clock, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&health_service_, &HealthService::RequestCheck),
                   std::make_unique<HealthCheckMethod>(&serving_, max_bytes), kPostedOthers);
   queue->AddStreams(
@@ -184,31 +183,32 @@ void RpcServer::Impl::AddLookupQueue(const std::string& name, grpc::ServerBuilde
 
 void RpcServer::Impl::AddIngestQueue(const std::string& name, grpc::ServerBuilder* builder) {
   const size_t max_bytes = options_.max_recycled_message_bytes;
+  Doors* const doors = doors_.emplace_back(std::make_unique<Doors>(backend_)).get();
   // Connections are not shared out to it: a lookup on one of its own would have to wake another thread.
   auto queue = std::make_unique<CallQueue>(name, builder->AddCompletionQueue(/*is_frequently_polled=*/false),
                                            max_unsent_bytes_, max_waiting_);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestPublishEvent),
-                  std::make_unique<PublishEventMethod>(&observe_door_, backend_, max_bytes), kPostedOthers);
+                  std::make_unique<PublishEventMethod>(&doors->observe, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&service_, &RpcService::RequestGetCacheState),
-                  std::make_unique<GetCacheStateMethod>(&lookup_door_, backend_, max_bytes), kPostedOthers);
+                  std::make_unique<GetCacheStateMethod>(&doors->lookup, backend_, max_bytes), kPostedOthers);
   queue->AddUnary(CallsOf(&ops_service_, &OpsService::RequestExplainRoute),
-                  std::make_unique<ExplainRouteMethod>(&admin_door_, backend_, options_.version, max_bytes),
+                  std::make_unique<ExplainRouteMethod>(&doors->admin, backend_, options_.version, max_bytes),
                   kPostedOthers);
 
-  sinks_.push_back(std::make_unique<UpdateSink>(&observe_door_, backend_, max_bytes));
+  sinks_.push_back(std::make_unique<UpdateSink>(&doors->observe, backend_, max_bytes));
   queue->AddStreams([this, cq = queue->queue(), sink = sinks_.back().get()](
                         StreamPool* pool) { return std::make_unique<ReportStream>(pool, &service_, cq, sink); },
                     &report_streams_);
   queue->AddStreams(
-      [this, cq = queue->queue()](StreamPool* pool) {
+      [this, doors, cq = queue->queue()](StreamPool* pool) {
         return std::make_unique<EventStream>(pool, CallsOf(&service_, &RpcService::RequestStreamCacheEvents), cq,
-                                             &admin_door_, backend_.events);
+                                             &doors->admin, backend_.events);
       },
       &event_streams_);
   queue->AddStreams(
-      [this, cq = queue->queue()](StreamPool* pool) {
+      [this, doors, cq = queue->queue()](StreamPool* pool) {
         return std::make_unique<MetricStream>(pool, CallsOf(&service_, &RpcService::RequestStreamMetrics), cq,
-                                              &admin_door_, backend_);
+                                              &doors->admin, backend_);
       },
       &metric_streams_);
   queues_.push_back(std::move(queue));

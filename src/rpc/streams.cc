@@ -12,7 +12,7 @@ constexpr char kReportMethod[] = "ReportCacheState";
 
 }  // namespace
 
-UpdateSink::UpdateSink(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
+UpdateSink::UpdateSink(Door* door, const RpcBackend& backend, size_t max_recycled_bytes)
     : door_(door),
       index_(backend.index),
       clock_(backend.clock),

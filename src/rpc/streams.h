@@ -25,7 +25,7 @@ namespace icache {
 class UpdateSink {
  public:
   // `door` decides who may report, and for which tenants. Nothing is owned.
-  UpdateSink(const Door* door, const RpcBackend& backend, size_t max_recycled_bytes);
+  UpdateSink(Door* door, const RpcBackend& backend, size_t max_recycled_bytes);
 
   // Whether the caller may report at all.
   grpc::Status Admit(const grpc::ServerContext& context) const;
@@ -35,7 +35,7 @@ class UpdateSink {
   grpc::Status Apply(const grpc::ServerContext& context, grpc::ByteBuffer* update);
 
  private:
-  const Door* const door_;
+  Door* const door_;
   PrefixIndex* const index_;
   const Clock* const clock_;
   IngestObserver* const observer_;
@@ -72,7 +72,7 @@ class ReportStream final : public StreamCall {
 class LookupStream final : public StreamCall {
  public:
   // Nothing is owned. `door` is the one of `lookup`, which may be shared by the streams of one queue.
-  LookupStream(StreamPool* pool, RpcService* service, grpc::ServerCompletionQueue* queue, const Door* door,
+  LookupStream(StreamPool* pool, RpcService* service, grpc::ServerCompletionQueue* queue, Door* door,
                UnaryMethod* lookup)
       : StreamCall(pool), service_(service), queue_(queue), door_(door), lookup_(lookup), stream_(&context_) {}
 
@@ -90,7 +90,7 @@ class LookupStream final : public StreamCall {
 
   RpcService* const service_;
   grpc::ServerCompletionQueue* const queue_;
-  const Door* const door_;
+  Door* const door_;
   UnaryMethod* const lookup_;
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer> stream_;

@@ -44,7 +44,7 @@ template <typename Request, typename Response>
 class MessageMethod : public UnaryMethod {
  public:
   // `door` decides who may call. Nothing is owned.
-  MessageMethod(const Door* door, const Clock* clock, size_t max_recycled_bytes)
+  MessageMethod(Door* door, const Clock* clock, size_t max_recycled_bytes)
       : door_(door), clock_(clock), max_recycled_bytes_(max_recycled_bytes), request_(max_recycled_bytes) {}
 
   grpc::Status Serve(const grpc::ServerContext& context, grpc::ByteBuffer* request, grpc::ByteBuffer* response) final {
@@ -63,7 +63,7 @@ class MessageMethod : public UnaryMethod {
   }
 
  protected:
-  const Door& door() const { return *door_; }
+  Door& door() const { return *door_; }
   // Buffers larger than this are not kept between calls.
   size_t max_recycled_bytes() const { return max_recycled_bytes_; }
 
@@ -74,7 +74,7 @@ class MessageMethod : public UnaryMethod {
                       Response* response) = 0;
 
  private:
-  const Door* const door_;
+  Door* const door_;
   const Clock* const clock_;
   const size_t max_recycled_bytes_;
   RecycledMessage<Request> request_;

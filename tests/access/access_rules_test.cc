@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,12 +26,16 @@ Grant Granting(std::vector<Role> roles, std::vector<std::string> tenants = {}) {
 }
 
 // Rules with one grant of each kind.
-std::shared_ptr<const AccessRules> Rules() {
-  auto rules = std::make_shared<AccessRules>();
-  rules->AddToken("token-of-a-gateway", rules->AddGrant(Granting({Role::kLookup}, {"team-b", "team-a"})));
-  rules->AddToken("token-of-an-operator", rules->AddGrant(Granting({Role::kLookup, Role::kAdmin})));
-  rules->AddCertificateName("engine.test", rules->AddGrant(Granting({Role::kObserve})));
-  rules->AddCertificateName("bound.test", rules->AddGrant(Granting({Role::kAdmin}, {"team-a"})));
+AccessRules MakeRules() {
+  AccessRules rules;
+  rules.AddToken("token-of-a-gateway", rules.AddGrant(Granting({Role::kLookup}, {"team-b", "team-a"})));
+  rules.AddToken("token-of-an-operator", rules.AddGrant(Granting({Role::kLookup, Role::kAdmin})));
+  rules.AddCertificateName("engine.test", rules.AddGrant(Granting({Role::kObserve})));
+  rules.AddCertificateName("bound.test", rules.AddGrant(Granting({Role::kAdmin}, {"team-a"})));
+  return rules;
+}
+const AccessRules& Rules() {
+  static const AccessRules rules = MakeRules();
   return rules;
 }
 

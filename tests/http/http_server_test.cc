@@ -416,6 +416,22 @@ TEST_F(HttpServerTest, AddressThatWastesItsShareIsServedAndLosesItsOldest) {
   }
 }
 
+TEST_F(HttpServerTest, AddressThatWastesItsShareCostsNobodyElseWhenAllIsFull) {
+  HttpServerOptions options = Patient();
+  options.max_connections = 4;
+  options.max_connections_per_address = 3;
+  options.least_stay = absl::ZeroDuration();
+  Start(options);
+  RawClient oldest(port());
+  std::vector<RawClient> idle;
+  for (int i = 0; i < 3; ++i) idle.emplace_back(port(), kOtherAddress);
+  EXPECT_THAT(Ask(kHealthRequest, kOtherAddress), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(idle[0].ReadAll(), IsEmpty());
+  oldest.Send(kHealthRequest);
+  EXPECT_THAT(oldest.ReadAll(), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 1);
+}
+
 TEST_F(HttpServerTest, WhoHasAskedIsClosedLastForWantOfRoom) {
   page_ = std::string(8 << 20, 'x');  // more than socket buffers take
   HttpServerOptions options = Patient();

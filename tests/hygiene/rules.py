@@ -27,12 +27,15 @@ ADAPTERS = {
     "wire": set(CORE) | set(NET),
     "rpc": set(CORE) | set(NET),
     "http": set(CORE) | set(NET),
+    "scrape": set(),
 }
 PROGRAMS = {
     "daemon": set(CORE) | set(NET) | set(ADAPTERS),
     "main": set(CORE) | set(ADAPTERS) | {"daemon"},  # src/main.cc
-    "bridge": {"base", "engine", "config", "telemetry", "http", "wire", "daemon"},  # of daemon, how it waits and ends
-    "ctl": {"base", "fingerprint", "policy", "config", "wire"},  # another client, which also judges policy files
+    # Of daemon, how it waits and ends.
+    "bridge": {"base", "engine", "config", "telemetry", "http", "scrape", "wire", "daemon"},
+    # Another client, which also judges policy files.
+    "ctl": {"base", "fingerprint", "policy", "config", "scrape", "wire"},
     "load": {"base", "fingerprint", "wire"},  # a client: it knows the wire and how to hash, not the server
 }
 ROOMS = CORE | NET | ADAPTERS | PROGRAMS
@@ -52,11 +55,12 @@ FOREIGN_INCLUDES = {
     "rpc": WIRE,
     "telemetry": ("prometheus/", "spdlog/"),
     "http": ("microhttpd.h", "gnutls/"),
+    "scrape": ("curl/curl.h",),
     "daemon": ("spdlog/", "nlohmann/"),
     "load": WIRE + ("CLI/", "nlohmann/"),
-    "ctl": WIRE + ("CLI/", "nlohmann/", "curl/curl.h"),
+    "ctl": WIRE + ("CLI/", "nlohmann/"),
     "engine": ("xxhash.h", "msgpack.hpp", "openssl/evp.h"),
-    "bridge": WIRE + ("zmq.hpp", "curl/curl.h"),
+    "bridge": WIRE + ("zmq.hpp",),
 }
 FOREIGN_TARGETS = {
     "access": ("PkgConfig::CRYPTO",),
@@ -67,11 +71,12 @@ FOREIGN_TARGETS = {
     "rpc": WIRE_TARGETS,
     "telemetry": ("prometheus-cpp::", "spdlog::"),
     "http": ("PkgConfig::MICROHTTPD", "PkgConfig::GNUTLS"),
+    "scrape": ("CURL::",),
     "daemon": ("spdlog::", "nlohmann_json::"),
     "load": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
-    "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::", "CURL::"),
+    "ctl": WIRE_TARGETS + ("CLI11::", "nlohmann_json::"),
     "engine": ("PkgConfig::CRYPTO", "PkgConfig::XXHASH", "msgpackc-cxx"),
-    "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ", "CURL::"),
+    "bridge": WIRE_TARGETS + ("PkgConfig::ZEROMQ",),
 }
 
 # Core opens no file and no socket. Of the C library's own headers it needs only these.

@@ -28,13 +28,13 @@ TEST(PolicyStoreConcurrencyTest, EveryAnswerIsOfOneSet) {
     readers.emplace_back([&] {
       uint64_t last_version = 0;
       int64_t last_generation = 0, last_read = 0;
-      PolicyStore::Reader reader;
+      Published<PolicySet>::Reader reader;
       while (!done.load()) {
         const RetentionRules rules = store.For("a");
         EXPECT_EQ(absl::ToInt64Seconds(rules.ttl), rules.max_prefixes);
         EXPECT_GE(rules.max_prefixes.value_or(0), last_generation);
         last_generation = rules.max_prefixes.value_or(0);
-        const PolicySet& set = reader.Current(store);
+        const PolicySet& set = *reader.Current(store.sets());
         EXPECT_EQ(absl::ToInt64Seconds(store.TtlOf(set.PolicyFor("a"))), set.QuotaFor("a"));
         EXPECT_GE(set.QuotaFor("a").value_or(0), last_read);
         last_read = set.QuotaFor("a").value_or(0);

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "icache/access/access_rules.h"
 #include "icache/base/metric_sample.h"
 #include "icache/base/mutex.h"
+#include "icache/base/published.h"
 #include "icache/events/event_hub.h"
 #include "icache/index/sharded_index.h"
 #include "icache/policy/policy_store.h"
@@ -195,6 +197,7 @@ class RpcFixture : public ::testing::Test {
                                       .events = &events_,
                                       .metrics = [this] { return samples_; },
                                       .ingest_observer = &observer_,
+                                      .access = grants_.Current() != nullptr ? &grants_ : nullptr,
                                       .call_observer = &calls_});
   }
 
@@ -262,6 +265,7 @@ class RpcFixture : public ::testing::Test {
   Router router_;
   CountingObserver observer_;
   CallLog calls_;
+  Published<AccessRules> grants_;  // without a value everybody may do everything
   RpcOptions options_;
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/rpc/rpc_fixture.h"
@@ -11,6 +13,16 @@ namespace icache::testing {
 namespace {
 
 class RpcServerConcurrencyTest : public RpcFixture {};
+
+constexpr char kToken[] = "token-of-a-gateway";
+
+std::shared_ptr<const AccessRules> RulesThatGrantLookups() {
+  auto rules = std::make_shared<AccessRules>();
+  Grant grant;
+  grant.roles[static_cast<size_t>(Role::kLookup)] = true;
+  rules->AddToken(kToken, rules->AddGrant(std::move(grant)));
+  return rules;
+}
 
 // Every kind of call from several clients at once, on several queues, while the server shuts down under them.
 TEST_F(RpcServerConcurrencyTest, SurvivesMixedCallsUntilAndThroughShutdown) {
@@ -62,6 +74,37 @@ TEST_F(RpcServerConcurrencyTest, SurvivesMixedCallsUntilAndThroughShutdown) {
   server_->Shutdown(absl::Seconds(4));
   for (std::thread& client : clients) client.join();
   EXPECT_THAT(index_.CheckInvariants(), IsOk());
+}
+
+TEST_F(RpcServerConcurrencyTest, GrantsAreReplacedUnderCallsAndWithdrawnOnEveryQueue) {
+  options_.lookup_threads = 2;
+  grants_.Publish(RulesThatGrantLookups());
+  StartServer();
+  constexpr int kClients = 4;
+  constexpr int kRounds = 50;
+  std::atomic<int> busy = kClients;
+  std::atomic<bool> withdrawn = false;
+
+  const auto run = [&] {
+    const auto stub = wire::InferenceCache::NewStub(Connect(server_->addresses()[0]));
+    const auto lookup = [&] {
+      grpc::ClientContext context;
+      context.AddMetadata("authorization", std::string("Bearer ") + kToken);
+      wire::LookupRouteResponse response;
+      return stub->LookupRoute(&context, Lookup("hash"), &response).error_code();
+    };
+    for (int i = 0; i < kRounds; ++i) EXPECT_EQ(lookup(), grpc::StatusCode::OK);
+    --busy;
+    while (!withdrawn) std::this_thread::yield();
+    EXPECT_EQ(lookup(), grpc::StatusCode::UNAUTHENTICATED);
+  };
+
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kClients; ++client) clients.emplace_back(run);
+  while (busy > 0) grants_.Publish(RulesThatGrantLookups());
+  grants_.Publish(std::make_shared<const AccessRules>());
+  withdrawn = true;
+  for (std::thread& client : clients) client.join();
 }
 
 }  // namespace

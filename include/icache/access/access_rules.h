@@ -7,15 +7,14 @@
 // Tokens are kept as digests under a key that nobody knows (HMAC-SHA-256). One is looked for by its digest, of whose
 // bytes a caller can guess nothing from the time it takes, and the digests are then compared in constant time.
 //
-//   std::shared_ptr<const AccessRules> rules = …;
-//   absl::StatusOr<Caller> caller = Caller::Identify(rules, {.authorization = "Bearer …"});
+//   const std::shared_ptr<const AccessRules> rules = …;
+//   absl::StatusOr<Caller> caller = Caller::Identify(*rules, {.authorization = "Bearer …"});
 //   if (caller.ok()) caller->May(Role::kLookup, tenant_id);
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,11 +83,11 @@ struct Credentials {
   absl::Span<const std::string_view> certificate_names;  // of a certificate that has been verified
 };
 
-// Somebody who has been recognised.
+// Somebody who has been recognised. The rules must outlive it.
 class Caller {
  public:
   // Unauthenticated when the rules know neither the token nor, without one, any of the names.
-  static absl::StatusOr<Caller> Identify(std::shared_ptr<const AccessRules> rules, const Credentials& credentials);
+  static absl::StatusOr<Caller> Identify(const AccessRules& rules, const Credentials& credentials);
 
   // PermissionDenied, with what is missing, unless a grant has the role,
   absl::Status May(Role role) const;
@@ -98,9 +97,8 @@ class Caller {
   absl::Status MayForAll(Role role) const;
 
  private:
-  explicit Caller(std::shared_ptr<const AccessRules> rules) : rules_(std::move(rules)) {}
+  Caller() = default;
 
-  std::shared_ptr<const AccessRules> rules_;  // owns the grants
   absl::InlinedVector<const Grant*, 2> grants_;
 };
 

@@ -1,14 +1,12 @@
 // BackgroundTask: a thread that does something again and again, an interval apart.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <string>
 #include <thread>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
-#include "icache/base/mutex.h"
+#include "icache/base/stop_signal.h"
 
 namespace icache {
 
@@ -26,15 +24,11 @@ class BackgroundTask {
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
  private:
-  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the interval passed without a stop.
-  bool Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run();
 
   const absl::Duration interval_;
   const std::function<Next()> step_;
-  Mutex mutex_;
-  std::condition_variable_any stopped_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  StopSignal stop_;
   std::thread thread_;  // last: it uses the rest
 };
 
