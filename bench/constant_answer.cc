@@ -27,12 +27,9 @@ namespace {
 
 namespace wire = ::inferencecache::v1alpha1;
 
-// Open to all.
-const Door kDoor(/*rules=*/nullptr, /*observer=*/nullptr, Role::kLookup, /*calls=*/nullptr);
-
 class ConstantLookup final : public MessageMethod<wire::LookupRouteRequest, wire::LookupRouteResponse> {
  public:
-  explicit ConstantLookup(int rows) : MessageMethod(&kDoor, Clock::System(), /*max_recycled_bytes=*/256 << 10) {
+  ConstantLookup(Door* door, int rows) : MessageMethod(door, Clock::System(), /*max_recycled_bytes=*/256 << 10) {
     answer_.set_reason_code("PREFIX_MATCH");
     for (int i = 0; i < rows; ++i) {
       wire::ReplicaScore* const row = answer_.add_replica_scores();
@@ -71,17 +68,19 @@ int Run(const std::string& address, int rows) {
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   StreamLimit stream_limit(1024);
+  std::vector<std::unique_ptr<Door>> doors;  // one per queue, open to all
   std::vector<std::unique_ptr<ConstantLookup>> stream_lookups;
   std::vector<std::unique_ptr<CallQueue>> queues;
   for (unsigned i = 0; i < std::max(std::thread::hardware_concurrency(), 1u); ++i) {
     auto queue = std::make_unique<CallQueue>("lookup-" + std::to_string(i), builder.AddCompletionQueue(),
                                              /*max_unsent_bytes=*/64 << 20, /*max_waiting=*/1024);
-    queue->AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(rows),
+    Door* const door = doors.emplace_back(std::make_unique<Door>(RpcBackend(), Role::kLookup)).get();
+    queue->AddUnary(CallsOf(&service, &RpcService::RequestLookupRoute), std::make_unique<ConstantLookup>(door, rows),
                     /*posted=*/16);
-    stream_lookups.push_back(std::make_unique<ConstantLookup>(rows));
+    stream_lookups.push_back(std::make_unique<ConstantLookup>(door, rows));
     queue->AddStreams(
-        [&, cq = queue->queue(), lookup = stream_lookups.back().get()](StreamPool* pool) {
-          return std::make_unique<LookupStream>(pool, &service, cq, &kDoor, lookup);
+        [&, door, cq = queue->queue(), lookup = stream_lookups.back().get()](StreamPool* pool) {
+          return std::make_unique<LookupStream>(pool, &service, cq, door, lookup);
         },
         &stream_limit);
     queues.push_back(std::move(queue));
