@@ -85,8 +85,12 @@ struct HttpServing {
   Client* FirstToGo(const std::string* address);
   // A page that counts among the unsent ones as long as somebody holds it.
   std::shared_ptr<const Page> Keep(std::string body);
-  // The library closes what has been shut down.
+  // Ends those whose clients have gone before they had asked. Where a client's last bytes and its end arrive at once,
+  // the library reads the bytes and does not look for the end.
+  void EndGone();
   void End(Client* client, Cut why);
+  // The library closes what has been shut down.
+  static void ShutDown(Client* client);
 
   const HttpHandlers handlers;
   const HttpServerOptions options;
@@ -114,6 +118,8 @@ constexpr std::ptrdiff_t kMaxParameters = 64;
 constexpr uint64_t kLongestWaitMs = 60'000;
 // While a TLS handshake is under way.
 constexpr uint64_t kLeastWaitMs = 2;
+// How often, while there is no room, it is looked for clients who have gone.
+constexpr int kLookForGoneMs = 50;
 // At one socket at a time, so that clients who only connect do not keep all others from being served. As many may have
 // been ended and not be closed yet.
 constexpr int kMaxAcceptsAtOnce = 64;
@@ -371,6 +377,7 @@ void HttpServing::Run(MHD_Daemon* daemon) {
   const size_t first_listener = polled.size();
   for (const OwnedFd& fd : sockets.fds()) polled.push_back({.fd = fd.get(), .events = 0, .revents = 0});
   SteadyTime has_resources_from = SteadyTime::min();
+  SteadyTime look_for_gone_at = SteadyTime::min();
   while (true) {
     const SteadyTime now = SteadyClock::now();
     SteadyTime wake_at = EndSlow(now);
@@ -384,7 +391,13 @@ void HttpServing::Run(MHD_Daemon* daemon) {
     }
     const SteadyTime accepts_from = std::max(has_resources_from, HasRoomFrom());
     const bool accepts = accepts_from <= now;
-    if (!accepts) wake_at = std::min(wake_at, accepts_from);
+    if (!accepts) {
+      if (now >= look_for_gone_at) {
+        EndGone();
+        look_for_gone_at = now + std::chrono::milliseconds(kLookForGoneMs);
+      }
+      wake_at = std::min({wake_at, accepts_from, look_for_gone_at});
+    }
     for (size_t i = first_listener; i < polled.size(); ++i) polled[i].events = accepts ? POLLIN : 0;
 
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(wake_at - now, SteadyClock::duration()));
@@ -492,9 +505,21 @@ std::shared_ptr<const Page> HttpServing::Keep(std::string body) {
           }};
 }
 
+void HttpServing::EndGone() {
+  for (Client& client : clients) {
+    char next;
+    if (client.is_ending || client.has_asked || recv(client.socket, &next, 1, MSG_PEEK | MSG_DONTWAIT) != 0) continue;
+    ShutDown(&client);
+  }
+}
+
 void HttpServing::End(Client* client, Cut why) {
-  client->is_ending = true;
   if (handlers.connection_observer != nullptr) handlers.connection_observer->OnCut(why);
+  ShutDown(client);
+}
+
+void HttpServing::ShutDown(Client* client) {
+  client->is_ending = true;
   shutdown(client->socket, SHUT_RDWR);
 }
 

@@ -448,6 +448,19 @@ TEST_F(HttpServerTest, WhoHasAskedIsClosedLastForWantOfRoom) {
   for (int i = 0; i < 3; ++i) EXPECT_THAT(Ask(kMetricsRequest), EndsWith(page_));
 }
 
+TEST_F(HttpServerTest, ClientsThatHaveGoneInTheMiddleOfARequestTakeNoRoom) {
+  HttpServerOptions options = Patient();
+  options.max_connections = 2;
+  options.least_stay = absl::Hours(1);
+  Start(options);
+  for (int i = 0; i < 20; ++i) {
+    RawClient gone(port());
+    ASSERT_TRUE(gone.Send("GET /healthz HTTP/1.1\r\n"));
+  }
+  EXPECT_THAT(Ask(kHealthRequest), StartsWith("HTTP/1.1 200 "));
+  EXPECT_EQ(observer_.cuts(Cut::kRoom), 0);
+}
+
 TEST_F(HttpServerTest, ConnectionOverTheBoundIsServedOnceIdleOnesAreClosed) {
   HttpServerOptions options = Impatient();
   options.max_connections = 4;
