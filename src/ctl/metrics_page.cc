@@ -29,14 +29,14 @@ MetricsPage ReadMetrics(std::string_view text) {
   return page;
 }
 
-absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings) {
+absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings, std::function<bool()> stopping) {
   const bool tls = settings.http_address.rfind(kHttps, 0) == 0;
   const std::string url = (tls ? "" : "http://") + settings.http_address + "/metrics";
   PageFetcher fetcher({.max_page_bytes = kMaxPageBytes,
                        .ca_file = settings.tls_ca == "system" ? "" : settings.tls_ca,
                        .certificate_file = settings.tls_cert,
                        .key_file = settings.tls_key});
-  const absl::StatusOr<std::string> text = fetcher.Fetch(url, settings.Timeout());
+  const absl::StatusOr<std::string> text = fetcher.Fetch(url, settings.Timeout(), std::move(stopping));
   if (!text.ok()) {
     return absl::UnavailableError(fmt::format(
         "{}: {}\nCheck that icached runs and serves HTTP there (--http-address; the daemon's http.address), and over "

@@ -1,6 +1,7 @@
 // The daemon's /metrics: fetched and read.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -24,8 +25,9 @@ using MetricsPage = std::map<std::string, std::vector<MetricSample>, std::less<>
 MetricsPage ReadMetrics(std::string_view text);
 
 // The page at http://HTTP_ADDRESS/metrics, or over TLS, with the settings' files, where the address begins with
-// "https://". Errors: Unavailable, with what to do; also when the page is no daemon's.
-absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings);
+// "https://". Gives up soon after `stopping` holds. Errors: Unavailable, with what to do; also when the page is no
+// daemon's.
+absl::StatusOr<MetricsPage> FetchMetrics(const Settings& settings, std::function<bool()> stopping);
 
 // Sums of a series: all samples, or by the value of one label. 0 and nothing for a series that is not there.
 double SumOf(const MetricsPage& page, std::string_view series);

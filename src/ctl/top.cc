@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -177,7 +178,7 @@ class Top {
       : settings_(settings), client_(client), interval_(interval) {}
 
   absl::StatusOr<bool> Run(int count) {
-    RETURN_IF_ERROR(Take());
+    RETURN_IF_ERROR(Take([] { return false; }));
     const Interrupt interrupt;  // not before: until there is a screen, a signal ends all of it at once
     const bool terminal = settings_.Output() == OutputFormat::kTable && isatty(STDOUT_FILENO) == 1;
     std::unique_ptr<Screen> screen;
@@ -190,7 +191,8 @@ class Top {
       if (pause == Pause::kQuit) break;
       if (pause == Pause::kResized) continue;
       next = absl::Now() + interval_;
-      problem_ = Take();
+      problem_ = Take([&interrupt] { return interrupt.seen(); });
+      if (interrupt.seen()) break;
       ++drawn;
       if (!terminal) RETURN_IF_ERROR(Follow(drawn));
     }
@@ -198,10 +200,10 @@ class Top {
   }
 
  private:
-  absl::Status Take() {
+  absl::Status Take(const std::function<bool()>& stopping) {
     TopSample sample;
-    ASSIGN_OR_RETURN(sample.metrics, FetchMetrics(settings_));
-    if (!settings_.tenant.empty() && !settings_.model.empty()) {
+    ASSIGN_OR_RETURN(sample.metrics, FetchMetrics(settings_, stopping));
+    if (!settings_.tenant.empty() && !settings_.model.empty() && !stopping()) {
       absl::StatusOr<wire::GetCacheStateResponse> state = client_.CacheState(settings_.tenant, settings_.model);
       if (!state.ok()) {
         sample.state_problem = FirstLine(state.status());

@@ -25,8 +25,7 @@ class PageFetcher {
   explicit PageFetcher(PageFetcherOptions options);
 
   // The page at `url`, which is http:// or https://. Asks no proxy and follows no redirection. Gives up after
-  // `timeout`,
-  // >= 1 ms, and soon after `stopping` holds. Errors: Unavailable, with the cause in one line.
+  // `timeout`, >= 1 ms, and soon after `stopping` holds. Errors: Unavailable, with the cause in one line.
   absl::StatusOr<std::string> Fetch(
       const std::string& url, absl::Duration timeout, std::function<bool()> stopping = [] { return false; });
 
