@@ -396,10 +396,11 @@ std::vector<PartitionState> ShardedIndex::ListPartitions(std::string_view tenant
 }
 
 void ShardedIndex::ForEachQuotaTenant(absl::FunctionRef<void(std::string_view, int64_t)> visit) const {
-  MutexLock lock(&quota_mutex_);
-  for (const auto& [tenant_id, evicted] : quota_evictions_) {
-    if (context_.retention->For(tenant_id).max_prefixes.has_value()) visit(tenant_id, evicted);
-  }
+  context_.retention->ForEachQuota([&](std::string_view tenant_id) {
+    MutexLock lock(&quota_mutex_);
+    const auto evicted = quota_evictions_.find(tenant_id);
+    visit(tenant_id, evicted == quota_evictions_.end() ? 0 : evicted->second);
+  });
 }
 
 absl::Status ShardedIndex::CheckInvariants() const {

@@ -38,4 +38,10 @@ std::optional<int64_t> PolicySet::QuotaFor(std::string_view tenant_id) const {
   return found == quotas_.end() ? std::nullopt : found->second;
 }
 
+void PolicySet::ForEachQuota(absl::FunctionRef<void(std::string_view tenant_id)> visit) const {
+  for (const auto& [tenant_id, quota] : quotas_) {
+    if (quota.has_value()) visit(tenant_id);
+  }
+}
+
 }  // namespace icache

@@ -19,4 +19,8 @@ RetentionRules PolicyStore::For(std::string_view tenant_id) const {
   return {.ttl = TtlOf(policy), .algorithm = policy.eviction, .max_prefixes = set->QuotaFor(tenant_id)};
 }
 
+void PolicyStore::ForEachQuota(absl::FunctionRef<void(std::string_view tenant_id)> visit) const {
+  Current()->ForEachQuota(visit);
+}
+
 }  // namespace icache

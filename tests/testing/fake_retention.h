@@ -25,6 +25,12 @@ class FakeRetention final : public RetentionSource {
     auto it = rules_.find(tenant_id);
     return it == rules_.end() ? RetentionRules() : it->second;
   }
+  void ForEachQuota(absl::FunctionRef<void(std::string_view)> visit) const override ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    for (const auto& [tenant_id, rules] : rules_) {
+      if (rules.max_prefixes.has_value()) visit(tenant_id);
+    }
+  }
   uint64_t Version() const override ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     return version_;

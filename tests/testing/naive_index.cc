@@ -510,9 +510,10 @@ ScopeReplicas NaiveIndex::ListReplicas(const ScopeKey& key, std::string_view aft
 
 void NaiveIndex::ForEachQuotaTenant(
     absl::FunctionRef<void(std::string_view tenant_id, int64_t evicted_prefixes)> visit) const {
-  for (const auto& [tenant, evicted] : quota_evicted_) {
-    if (retention_->For(tenant).max_prefixes) visit(tenant, evicted);
-  }
+  retention_->ForEachQuota([&](std::string_view tenant) {
+    const auto evicted = quota_evicted_.find(std::string(tenant));
+    visit(tenant, evicted == quota_evicted_.end() ? 0 : evicted->second);
+  });
 }
 
 absl::Status NaiveIndex::EnforceBounds(const std::string& tenant, const PrefixIndex* other) {

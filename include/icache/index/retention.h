@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 
 namespace icache {
@@ -24,6 +25,8 @@ class RetentionSource {
   // The rules of one tenant; a tenant without a policy has the server's defaults. Called while the index holds a lock,
   // so it must be quick and must not call back.
   virtual RetentionRules For(std::string_view tenant_id) const = 0;
+  // Calls `visit` for each tenant that has a quota, in no order. `visit` must not call back.
+  virtual void ForEachQuota(absl::FunctionRef<void(std::string_view tenant_id)> visit) const = 0;
   // Rises whenever an answer of For() may have changed.
   virtual uint64_t Version() const = 0;
 };

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "icache/base/string_map.h"
 #include "icache/index/retention.h"
@@ -43,6 +44,8 @@ class PolicySet {
   // Where the tenant's policy stands; "" for the defaults. Valid as long as the set.
   std::string_view SourceOf(std::string_view tenant_id) const;
   std::optional<int64_t> QuotaFor(std::string_view tenant_id) const;
+  // Calls `visit` for each tenant that has a quota, in no order.
+  void ForEachQuota(absl::FunctionRef<void(std::string_view tenant_id)> visit) const;
 
   size_t policy_count() const { return policies_.size(); }
   size_t tenant_count() const { return quotas_.size(); }

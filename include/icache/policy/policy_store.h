@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "icache/base/published.h"
 #include "icache/index/retention.h"
@@ -33,6 +34,7 @@ class PolicyStore final : public RetentionSource {
 
   // RetentionSource, over the set in force.
   RetentionRules For(std::string_view tenant_id) const override;
+  void ForEachQuota(absl::FunctionRef<void(std::string_view tenant_id)> visit) const override;
   uint64_t Version() const override { return version_; }
 
  private:
