@@ -78,6 +78,11 @@ class CommandLine {
       }
       app_.parse(std::move(arguments));
     } catch (const CLI::ParseError& error) {
+      // Of a verb that it does not know the library says only that there is none.
+      const std::vector<std::string> unknown = app_.remaining(/*recurse=*/true);
+      if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) && !unknown.empty()) {
+        return Exit(absl::InvalidArgumentError(fmt::format("{}: no such verb; --help lists them", unknown.front())));
+      }
       if (app_.exit(error) != 0) return kExitUsage;
       return Exit(std::cout.flush() ? absl::OkStatus() : CannotWriteOut());
     }
@@ -112,7 +117,8 @@ class CommandLine {
       input->add_option("--hashes", question_.hashes, fmt::format("Chain of block hashes in hexadecimal{}", kLong));
       input->add_option("--hash", question_.hash, "One hash, matched exactly");
       input->add_option("--tokens", question_.tokens, fmt::format("Token ids, hashed by the daemon{}", kLong));
-      input->add_option("--text", question_.text, fmt::format("Prompt, tokenized by the daemon{}", kLong));
+      input->add_option("--text", question_.text,
+                        fmt::format("Prompt, for a daemon that has its model's tokenizer{}", kLong));
       input->require_option(0, 1);
       sub->add_option("--block-size", question_.block_size, "Tokens in each block of --hashes")
           ->check(CLI::Range(1, kMaxInt))

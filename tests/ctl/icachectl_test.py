@@ -243,6 +243,7 @@ class BehaviourTest(CtlTest):
     def test_wrong_command_lines_exit_with_2(self):
         bad_config = self.write("ctl.yaml", "address: 1.2.3.4:5\nadress: typo\n")
         for arguments, said in ((["lookup", "--bogus"], "--bogus"), ([], "subcommand"),
+                                (["polices"], "polices: no such verb"),
                                 (["lookup", "--hash", "zz"], '"zz" is no block hash'),
                                 (["lookup", "--hash", "a1", "--tokens", "1"], "at most 1 options"),
                                 (["state", "--config", bad_config], "ctl.yaml:2:1: adress: unknown key"),
