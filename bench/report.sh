@@ -22,8 +22,7 @@ while (($# > 0)); do
 done
 
 build release index_report
-figures=$(mktemp)
-trap 'rm -f "$figures"' EXIT
+figures=$scratch/figures.json
 lscpu | grep -E '^(Model name|CPU\(s\)|L2|L3)'
 build/release/bin/index_report --rounds "$rounds" --json "$figures" ${trace:+--trace "$trace"}
 [[ -z $json ]] || python3 - "$json" "$figures" ${merge[@]+"${merge[@]}"} <<'PYTHON'
