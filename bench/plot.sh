@@ -36,7 +36,7 @@ set ylabel "ns per lookup"
 set logscale x
 set format x "10^{%L}"
 unset key
-plot "$scratch/growth" using 1:2 with linespoints lw 2 pt 7 lc rgb "#0072b2"
+plot "$scratch/growth" using 1:2 title "ns per lookup" with linespoints lw 2 pt 7 lc rgb "#0072b2"
 
 set output "docs/memory.svg"
 set title "Resident bytes"
