@@ -20,7 +20,6 @@
 #include "bridge/queue_waker.h"
 #include "icache/base/block_hash.h"
 #include "icache/base/moment.h"
-#include "icache/base/mutex.h"
 #include "icache/base/status_macros.h"
 #include "inferencecache/v1alpha1/inferencecache.grpc.pb.h"
 

@@ -252,7 +252,6 @@ ApplyResult NaiveIndex::Absorb(const StateUpdate& update, absl::Time now) {
   if (update.stats) StoreStats(row, *update.stats, at, &result.dropped);
 
   last_applied_[row.model] = now;
-  quota_evicted_.try_emplace(row.tenant);
   ForgetUnheld();
   result.applied = true;
   return result;

@@ -163,7 +163,7 @@ class NaiveIndex final : public PrefixIndex {
   std::map<RowKey, Fence> fences_;
   std::map<LeaseKey, absl::Time> leases_;
   std::map<std::string, absl::Time> last_applied_;  // by model
-  std::map<std::string, int64_t> quota_evicted_;    // prefixes, by tenant that has reported
+  std::map<std::string, int64_t> quota_evicted_;    // prefixes, by tenant that has lost some
   IndexStats counters_;                             // its counters; the gauges are counted when asked for
 };
 
